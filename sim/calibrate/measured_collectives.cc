@@ -150,15 +150,15 @@ class NcclTests {
     if (!bytes || !elements) return true;  // a sentence between
     const auto us = number_in<double>(words[at.time]);
     if (!us || *us < 0 || *us > 1e15 || *bytes < 0 || *bytes > kMostBytes)
-      return refuse(fmt::format("{} bytes in \"{}\" us", *bytes, printable(words[at.time])),
+      return refuse(fmt::format("{} bytes in \"{}\" us", *bytes, shortened(words[at.time])),
                     fmt::format("up to {} bytes, up to 1e15 us", kMostBytes));
     if (!is_all_reduce(words, *bytes, *elements))
       return refuse(fmt::format("{} bytes of {} elements, {} of {}: not an all-reduce", *bytes,
-                                *elements, printable(words[at.redop]), printable(words[at.type])),
+                                *elements, shortened(words[at.redop]), shortened(words[at.type])),
                     "the output of all_reduce_perf");
     const std::string& wrong = words[at.wrong];
     if (const auto number = number_in<double>(wrong); number && *number > 0.1)
-      return refuse(fmt::format("{} wrong results of {} bytes", printable(wrong), *bytes),
+      return refuse(fmt::format("{} wrong results of {} bytes", shortened(wrong), *bytes),
                     "a measurement whose results are right");
     sizes_.push_back({*bytes, *us});
     return true;
@@ -168,7 +168,7 @@ class NcclTests {
   // broadcast adds nothing, a reduce has a root.
   bool is_all_reduce(const std::vector<std::string>& words, int64_t bytes, int64_t elements) const {
     const int64_t each = type_bytes(words[columns_->type]);
-    if (words[columns_->redop] == "none") return false;
+    if (elements < 0 || words[columns_->redop] == "none") return false;
     if (columns_->root && words[*columns_->root] != "-1") return false;
     return each == 0 || (elements <= kMostBytes / each && elements * each == bytes);
   }
@@ -203,7 +203,7 @@ class Result {
   Expected<CostModel::Table> table() {
     if (!errors_.empty()) return errors_;
     const Operation operation = operation_at("/collective/operation");
-    const double ranks = number_at("/collective/world_size", 2, kMostRanks);
+    const double ranks = whole_number_at("/collective/world_size", 2, kMostRanks);
     if (number_at("/collective/wrong", 0, 1e18) > 0)
       refuse("/collective/wrong", "wrong results", "a measurement whose results are right");
     const size_t count = entries_at("/collective/communicators");
@@ -214,7 +214,7 @@ class Result {
     std::vector<MeasuredSize> read;
     for (size_t i = 0; i < sizes && errors_.empty(); ++i) {
       const std::string size = fmt::format("/collective/communicators/0/sizes/{}", i);
-      const double bytes = number_at(size + "/bytes", 0, static_cast<double>(kMostBytes));
+      const double bytes = whole_number_at(size + "/bytes", 0, static_cast<double>(kMostBytes));
       read.push_back({std::llround(bytes), number_at(size + "/time_ns/median", 0, 1e18) * 1e-3});
     }
     if (!errors_.empty()) return errors_;
@@ -246,13 +246,21 @@ class Result {
     for (const Operation operation : kMeasuredOperations)
       if (word == to_word(operation)) return operation;
     if (!word.empty())
-      refuse(pointer, "of " + printable(word),
+      refuse(pointer, "of " + shortened(word),
              "all_reduce, all_to_all, all_gather or reduce_scatter");
     return Operation::all_reduce;
   }
   double number_at(const std::string& pointer, double least, double most) {
     const Json* found = find(
         pointer, [](const Json& json) { return json.is_number(); }, "a number");
+    return in_range(pointer, found, least, most);
+  }
+  double whole_number_at(const std::string& pointer, double least, double most) {
+    const Json* found = find(
+        pointer, [](const Json& json) { return json.is_number_integer(); }, "a whole number");
+    return in_range(pointer, found, least, most);
+  }
+  double in_range(const std::string& pointer, const Json* found, double least, double most) {
     const double value = found == nullptr ? least : found->get<double>();
     if (value >= least && value <= most) return value;
     refuse(pointer, fmt::format("{} is out of range", value), fmt::format("{} to {}", least, most));

@@ -1,11 +1,15 @@
 #include "sim/calibrate/measured_collectives.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 namespace lockstep {
 namespace {
+
+using testing::HasSubstr;
 
 // As all_reduce_perf prints it; times out of place, then in place.
 const std::string kHead =
@@ -108,6 +112,34 @@ TEST(MeasuredCollectives, OurOwnResultIsRead) {
   EXPECT_NE(why(result("all_reduce", 0, kOne + "," + kOne)).find("of 2 communicators"),
             std::string::npos);
   EXPECT_NE(why("{}").find("collective"), std::string::npos);
+}
+
+TEST(MeasuredCollectives, NumbersThatCannotBeAreRefused) {
+  const auto line = [](const std::string& bytes, const std::string& elements) {
+    return kHead + bytes + " " + elements + " float sum -1 40.5 0.1 0.1 0 39.5 0.1 0.1 0\n";
+  };
+  for (const char* elements : {"-9223372036854775808", "-1", "9223372036854775807"})
+    EXPECT_THAT(why(line("4", elements)), HasSubstr("not an all-reduce")) << elements;
+  const auto read = nlohmann::json::parse(result("all_reduce", 0, kOne));
+  for (const char* pointer :
+       {"/collective/world_size", "/collective/communicators/0/sizes/0/bytes"}) {
+    auto changed = read;
+    changed[nlohmann::json::json_pointer(pointer)] = 2.5;
+    EXPECT_THAT(why(changed.dump()), HasSubstr("expected a whole number")) << pointer;
+  }
+}
+
+TEST(MeasuredCollectives, LongWordsAreCutShort) {
+  const std::string word(1000, 'x');
+  for (const std::string& text :
+       {kHead + "8 2 " + word + " none -1 40.5 0.1 0.1 0 39.5 0.1 0.1 0\n",
+        kHead + "8 2 float " + word + " 7 40.5 0.1 0.1 0 39.5 0.1 0.1 0\n",
+        kHead + "8 2 float sum -1 40.5 0.1 0.1 0 " + word + " 0.1 0.1 0\n",
+        kHead + "8 2 float sum -1 40.5 0.1 0.1 0 39.5 0.1 0.1 7." + std::string(1000, '0') + "\n",
+        result(word, 0, kOne)}) {
+    EXPECT_NE(why(text), "");
+    EXPECT_LT(why(text).size(), 300U) << why(text);
+  }
 }
 
 TEST(MeasuredCollectives, WhatFallsSharesItsMean) {
