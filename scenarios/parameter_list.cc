@@ -101,7 +101,7 @@ Expected<std::vector<ListedParameter>> listed_in(std::string_view text, const st
     }
     InputError error{file, 0, 0, pointer_join("", name), "", kForms};
     error.message = !is_name(name)
-                        ? fmt::format("\"{}\" is no name of a parameter", printable(name))
+                        ? fmt::format("\"{}\" is no name of a parameter", shortened(name))
                     : shape ? fmt::format("more than {} parameters", kMostListed)
                             : "no shape, or one of too many numbers";
     error.allowed =

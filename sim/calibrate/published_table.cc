@@ -20,6 +20,8 @@ const Schema& table_schema() {
   return schema;
 }
 
+constexpr int64_t kMostStepMs = 3'600'000;  // as the schema has it of ms
+
 class TableReader {
  public:
   TableReader(const Json& document, const std::string& file, const Places& places)
@@ -38,6 +40,7 @@ class TableReader {
   static std::string pointer_of(size_t i) { return fmt::format("/rows/{}", i); }
 
   void refuse(const std::string& pointer, const std::string& message, const std::string& allowed) {
+    if (errors_.size() >= kMostErrors) return;
     InputError error{file_, 0, 0, pointer, message, allowed};
     places_.locate(pointer, false, &error);
     errors_.push_back(std::move(error));
@@ -84,7 +87,11 @@ class TableReader {
     }
     const double samples =
         samples_of["samples_per_rank"].get<double>() * static_cast<double>(ranks);
-    return samples * 1e3 / json["samples_per_s"].get<double>();
+    const double ms = samples * 1e3 / json["samples_per_s"].get<double>();
+    if (ms > static_cast<double>(kMostStepMs))
+      refuse(pointer_of(i) + "/samples_per_s", fmt::format("a step of {:g} ms", ms),
+             fmt::format("{} ms at most", kMostStepMs));
+    return ms;
   }
 
   void check_what_is_fitted(const PublishedTable& table) {

@@ -110,10 +110,10 @@ Baseline baseline_of(const Json& document) {
 std::string other_machine(const Baseline& before, const std::string& scenario,
                           const std::string& cpu, int64_t cores) {
   if (before.scenario != scenario)
-    return fmt::format("it measured scenario {}, not {}", printable(before.scenario), scenario);
+    return fmt::format("it measured scenario {}, not {}", shortened(before.scenario), scenario);
   if (before.cpu != cpu || before.cores != cores)
     return fmt::format("it was measured on {} cores of {}, not {} of {}", before.cores,
-                       printable(before.cpu), cores, cpu);
+                       shortened(before.cpu), cores, cpu);
   return "";
 }
 
@@ -227,7 +227,7 @@ Expected<Reference> load_reference(const std::string& path) {
     Reference reference = reference_of(document.value());
     const auto& names = metric_names();
     if (std::find(names.begin(), names.end(), reference.metric) == names.end())
-      return refused_reference(path, "unknown metric \"" + printable(reference.metric) + "\"");
+      return refused_reference(path, "unknown metric \"" + shortened(reference.metric) + "\"");
     return reference;
   } catch (const nlohmann::json::exception& error) {
     return refused_reference(path, printable(error.what()));

@@ -35,6 +35,8 @@ SHIPPED = {
     "scenario": ["scenarios/*/*.json", "bench/scenarios/*.json"],
     "program_scenario": ["examples/scenarios/*.json"],
     "golden": ["golden/data/*.json"],
+    "published": ["golden/data/published/*.json"],
+    "parameters": ["golden/data/published/*parameters.json"],
     "weights": ["tests/sim/tools/compare/data/*.pt", "tests/sim/tools/compare/data/*.safetensors"],
     "zip": ["tests/sim/tools/compare/data/*.pt"],
     "archive": ["tests/sim/tools/compare/data/*.pt"],

@@ -46,6 +46,17 @@ TEST(PublishedTable, WhatCannotBeIsRefusedAtItsPlace) {
   EXPECT_THAT(error_of(R"({"ranks": 2, "ms": 9, "fit": true, "steps": 3})"), HasSubstr("steps"));
   EXPECT_THAT(error_of(R"({"ranks": 0, "ms": 9, "fit": true})"), HasSubstr("ranks"));
   EXPECT_THAT(error_of(R"({"ranks": 2, "ms": 0, "fit": true})"), HasSubstr("ms"));
+  EXPECT_THAT(error_of(R"({"ranks": 2, "samples_per_s": 1e-300, "fit": true})",
+                       R"("samples_per_rank": 1000000000,)"),
+              HasSubstr("a step of inf ms; expected 3600000 ms at most"));
+}
+
+TEST(PublishedTable, OfManyWrongRowsTheFirstAreTold) {
+  std::string rows = R"({"ranks": 1, "fit": true})";
+  for (int i = 0; i < 5000; ++i) rows += R"(,{"ranks": 1})";
+  const auto table = read(rows);
+  ASSERT_FALSE(table);
+  EXPECT_EQ(table.errors().size(), 20U);
 }
 
 }  // namespace
