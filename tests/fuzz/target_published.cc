@@ -16,7 +16,7 @@ constexpr size_t kMostRows = 4;
 constexpr int64_t kMostRanks = 512;
 
 constexpr std::string_view kScenario = R"({
-  "name": "two_layers", "what": "", "world_size": 2, "steps": 3, "batch_size": 4,
+  "name": "two_layers", "what": "made", "world_size": 2, "steps": 3, "batch_size": 4,
   "model": {"kind": "parameters", "parameters": ["a.weight 64x64", "b.weight 64x64"]},
   "data": {"kind": "randn", "features": 1, "targets": 1}, "loss": {"kind": "mse"},
   "optimizer": {"kind": "sgd", "lr": 0.1}, "lanes": ["replica"],
