@@ -11,9 +11,9 @@ namespace {
 
 using namespace lockstep;  // NOLINT
 
-constexpr uint64_t kFitted = 16;  // of so many tables one: each is simulated some hundred times
-constexpr size_t kMostRows = 4;
-constexpr int64_t kMostRanks = 512;
+constexpr uint64_t kFitted = 4096;  // of so many tables one: each takes a second or two
+constexpr size_t kMostRows = 3;
+constexpr int64_t kMostRanks = 4;
 
 constexpr std::string_view kScenario = R"({
   "name": "two_layers", "what": "made", "world_size": 2, "steps": 3, "batch_size": 4,
