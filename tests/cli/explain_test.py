@@ -230,10 +230,14 @@ class Explain(ProgramTest):
     def test_an_error_file_of_torchelastic(self):
         folder = self.tmp / "logs" / "attempt_0" / "2"
         folder.mkdir(parents=True)
-        (folder / "error.json").write_text(json.dumps({"message": {
-            "message": "KeyError: 'loss'", "extraInfo": {"py_callstack": "", "timestamp": "1764000000"}}}))
-        done, answer = self.answer(self.tmp / "logs", 1)
-        self.assertEqual((answer["guilty"], answer["class"]), ([2], "died"))
+        more = {"extraInfo": {"py_callstack": "", "timestamp": "1764000000"}}
+        for message in ({"message": {"message": "KeyError: 'loss'", **more}}, {"message": "KeyError: 'loss'", **more}):
+            (folder / "error.json").write_text(json.dumps(message))
+            done, answer = self.answer(self.tmp / "logs", 1)
+            self.assertEqual((answer["guilty"], answer["class"]), ([2], "died"))
+        for message in (5, None, [], {}, {"message": {}}):
+            (folder / "error.json").write_text(json.dumps({"message": message, **more}))
+            self.answer(self.tmp / "logs", 3)
 
     def test_what_is_no_text_is_left_out_of_a_folder_and_refused_by_name(self):
         folder = self.logs({"log.0": error(0, CLOSED)})

@@ -75,6 +75,14 @@ int64_t after_hole(int fd, int64_t at, int64_t end) {
   return errno == ENXIO ? end : at;
 }
 
+// {"message": "ValueError: x", "extraInfo": ...}, or that text alone, as older versions write it.
+std::string message_in(const nlohmann::ordered_json& message) {
+  if (message.is_string()) return message.get<std::string>();
+  if (!message.is_object()) return "";
+  const auto inner = message.find("message");
+  return inner != message.end() && inner->is_string() ? inner->get<std::string>() : "";
+}
+
 }  // namespace
 
 Expected<LogOf> error_file_of(const std::string& text, const std::string& path, int64_t rank) {
@@ -85,9 +93,7 @@ Expected<LogOf> error_file_of(const std::string& text, const std::string& path, 
   if (message == document.value().end())
     return file_error(path, "has no message", "an error file of torchelastic");
   LogEvent event;
-  const auto inner = message->is_object() ? message->find("message") : message;
-  const std::string said =
-      inner != message->end() && inner->is_string() ? inner->get<std::string>() : "";
+  const std::string said = message_in(*message);
   event.text = said.substr(0, 240);
   event.rank = rank;
   event.file = path;

@@ -381,6 +381,26 @@ TEST(Needles, FindWhatALookAtEachCharacterFinds) {
   EXPECT_GT(found, 1000U);
 }
 
+// Of torchelastic: some versions write the message alone.
+TEST(ErrorFile, ItsMessageIsATextOrAnObjectWithOne) {
+  for (const char* text : {R"({"message": "KeyError: a", "extraInfo": {}})",
+                           R"({"message": {"message": "KeyError: a", "extraInfo": {}}})"}) {
+    const auto log = error_file_of(text, "error.json", 2);
+    ASSERT_TRUE(log) << text;
+    ASSERT_EQ(log.value().events.size(), 1U) << text;
+    EXPECT_TRUE(log.value().events[0].own) << text;
+    EXPECT_EQ(log.value().events[0].text, "KeyError: a");
+  }
+  for (const char* text : {R"({"message": 5})", R"({"message": null})", R"({"message": []})",
+                           R"({"message": {}})", R"({"message": {"message": [1]}})"}) {
+    const auto log = error_file_of(text, "error.json", 2);
+    ASSERT_TRUE(log) << text;
+    EXPECT_FALSE(log.value().events[0].certain) << text;
+  }
+  for (const char* text : {"[]", "{}", "5", "\"message\""})
+    EXPECT_FALSE(error_file_of(text, "error.json", 2)) << text;
+}
+
 TEST(ExplainReport, IsAsItsSchemaSays) {
   for (const std::string& text :
        {std::string(), waits(0, 22, 22, 21) + was_at(1, 21, 21) + waits(2, 22, 22, 21),
