@@ -55,7 +55,7 @@ void add_programs(FormTable* table) {
   const char* what = "of programs";
   const char* chosen = " --full --seed --set ";
   for (const char* verb : {"verify", "run"})
-    table->form(verb, "of programs, with --list", "--list", Reads::programs,
+    table->form(verb, "of programs with --list", "--list", Reads::programs,
                 {chosen, " --filter --list --trust-programs "});
   const char* reports =
       " --annotations --fail-fast --filter --html --json --junit --quiet --trust-programs ";

@@ -395,7 +395,7 @@ class Options(OptionWalk):
         for verb in ("verify", "run"):
             self.assertRegex(self.run_program(verb, path, "--list").text,
                              "scenario +runs +what\nx +1" if verb == "verify" else 'no "faults"')
-        self.walk("verify", "of programs, with --list", [path, "--list", "--trust-programs"], listed)
+        self.walk("verify", "of programs with --list", [path, "--list", "--trust-programs"], listed)
         self.walk("scenario check", "of programs", [path], {"--seed": refused("--seed", "-1")})
         self.walk("scenario list", "of programs", [path], {"--filter": differs("--filter", "zzz")})
         self.walk("sweep", "of a program", [path, "--trust-programs"], {
@@ -407,7 +407,7 @@ class Options(OptionWalk):
         path.write_text(json.dumps({"name": "x", "program": {"command": [str(script)]}, "faults": []}))
         self.walk("run", "of programs", [path, "--trust-programs"], {
             **own, **trusted("run"), "--seed": refused("--seed", "7"), "--trace-kind": NO_DUMPS})
-        self.walk("run", "of programs, with --list", [path, "--list", "--trust-programs"], listed)
+        self.walk("run", "of programs with --list", [path, "--list", "--trust-programs"], listed)
 
     def test_dumps(self):
         dump = self.tmp / "dump_0"

@@ -190,7 +190,7 @@ class Scenarios(FolderTest):
             self.assertEqual(self.run_lockstep("verify", path, *option), 2, (option, self.said))
             self.assertIn(f"{option[0]}: lockstep verify of programs does not take it", self.said)
         self.assertEqual(self.run_lockstep("verify", path, "--list", "--json", "x"), 2, self.said)
-        self.assertIn("--json: lockstep verify of programs, with --list does not take it", self.said)
+        self.assertIn("--json: lockstep verify of programs with --list does not take it", self.said)
         self.assertEqual(self.run_lockstep("verify", path, "--full"), 2, self.said)
         self.assertEqual(self.run_lockstep("verify", path, "--set", "/nonsense=1"), 2, self.said)
 
