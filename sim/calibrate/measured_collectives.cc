@@ -203,7 +203,7 @@ class Result {
   Expected<CostModel::Table> table() {
     if (!errors_.empty()) return errors_;
     const Operation operation = operation_at("/collective/operation");
-    const double ranks = whole_number_at("/collective/world_size", 2, kMostRanks);
+    const int64_t ranks = whole_number_at("/collective/world_size", 2, kMostRanks);
     if (number_at("/collective/wrong", 0, 1e18) > 0)
       refuse("/collective/wrong", "wrong results", "a measurement whose results are right");
     const size_t count = entries_at("/collective/communicators");
@@ -214,11 +214,11 @@ class Result {
     std::vector<MeasuredSize> read;
     for (size_t i = 0; i < sizes && errors_.empty(); ++i) {
       const std::string size = fmt::format("/collective/communicators/0/sizes/{}", i);
-      const double bytes = whole_number_at(size + "/bytes", 0, static_cast<double>(kMostBytes));
-      read.push_back({std::llround(bytes), number_at(size + "/time_ns/median", 0, 1e18) * 1e-3});
+      const int64_t bytes = whole_number_at(size + "/bytes", 0, kMostBytes);
+      read.push_back({bytes, number_at(size + "/time_ns/median", 0, 1e18) * 1e-3});
     }
     if (!errors_.empty()) return errors_;
-    return table_of(std::llround(ranks), std::move(read), file_, operation);
+    return table_of(ranks, std::move(read), file_, operation);
   }
 
  private:
@@ -255,13 +255,14 @@ class Result {
         pointer, [](const Json& json) { return json.is_number(); }, "a number");
     return in_range(pointer, found, least, most);
   }
-  double whole_number_at(const std::string& pointer, double least, double most) {
+  int64_t whole_number_at(const std::string& pointer, int64_t least, int64_t most) {
     const Json* found = find(
         pointer, [](const Json& json) { return json.is_number_integer(); }, "a whole number");
     return in_range(pointer, found, least, most);
   }
-  double in_range(const std::string& pointer, const Json* found, double least, double most) {
-    const double value = found == nullptr ? least : found->get<double>();
+  template <class Number>
+  Number in_range(const std::string& pointer, const Json* found, Number least, Number most) {
+    const auto value = found == nullptr ? least : found->get<Number>();
     if (value >= least && value <= most) return value;
     refuse(pointer, fmt::format("{} is out of range", value), fmt::format("{} to {}", least, most));
     return least;

@@ -20,7 +20,7 @@ const Schema& table_schema() {
   return schema;
 }
 
-constexpr int64_t kMostStepMs = 3'600'000;  // as the schema has it of ms
+constexpr double kMostStepMs = 3'600'000;  // as the schema has it of ms
 
 class TableReader {
  public:
@@ -88,7 +88,7 @@ class TableReader {
     const double samples =
         samples_of["samples_per_rank"].get<double>() * static_cast<double>(ranks);
     const double ms = samples * 1e3 / json["samples_per_s"].get<double>();
-    if (ms > static_cast<double>(kMostStepMs))
+    if (ms > kMostStepMs)
       refuse(pointer_of(i) + "/samples_per_s", fmt::format("a step of {:g} ms", ms),
              fmt::format("{} ms at most", kMostStepMs));
     return ms;

@@ -75,7 +75,8 @@ int64_t after_hole(int fd, int64_t at, int64_t end) {
   return errno == ENXIO ? end : at;
 }
 
-// {"message": "ValueError: x", "extraInfo": ...}, or that text alone, as older versions write it.
+// {"message": "ValueError: x", "extraInfo": ...}, or that text alone, which torchelastic reads as
+// well.
 std::string message_in(const nlohmann::ordered_json& message) {
   if (message.is_string()) return message.get<std::string>();
   if (!message.is_object()) return "";

@@ -381,7 +381,7 @@ TEST(Needles, FindWhatALookAtEachCharacterFinds) {
   EXPECT_GT(found, 1000U);
 }
 
-// Of torchelastic: some versions write the message alone.
+// torchelastic reads both.
 TEST(ErrorFile, ItsMessageIsATextOrAnObjectWithOne) {
   for (const char* text : {R"({"message": "KeyError: a", "extraInfo": {}})",
                            R"({"message": {"message": "KeyError: a", "extraInfo": {}}})"}) {
