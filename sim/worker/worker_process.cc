@@ -22,6 +22,7 @@
 #include <map>
 #include <optional>
 #include <system_error>
+#include <thread>
 
 #include "scenarios/base/clock.h"
 #include "scenarios/base/error.h"
@@ -57,6 +58,8 @@ void write_stack(int) {
   errno = saved;
 }
 
+constexpr auto kForThreadsToEnd = std::chrono::seconds(10);
+
 int count_threads() {
   DIR* tasks = ::opendir("/proc/self/task");
   if (tasks == nullptr) return -1;
@@ -64,6 +67,13 @@ int count_threads() {
   while (const dirent* entry = ::readdir(tasks)) count += entry->d_name[0] != '.';
   ::closedir(tasks);
   return count;
+}
+
+// A joined thread is listed until the kernel has taken it away, which can take as long as others
+// have its core: LibTorch joins one when it is told to use a single thread.
+void wait_until_alone(Deadline deadline) {
+  while (count_threads() != 1 && time_left(deadline).count() > 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 // Nothing that the launcher or its user's shell had set reaches the worker.
@@ -313,6 +323,7 @@ void be_worker(const WorkerTask& task, int control_fd, const TaskFunction& run) 
 
 int run_zygote(int fd, const TaskFunction& run) {
   ::prctl(PR_SET_NAME, "lockstep-zygote");
+  wait_until_alone(deadline_after(kForThreadsToEnd));
   return Zygote(fd, run).serve();
 }
 

@@ -141,7 +141,10 @@ int fake_host(const WorkerTask& task, Control& control) {
 std::string worker_profile(const std::string&, int64_t) { return "{}"; }
 int worker_explore(const std::string&) { return 0; }
 
-void prepare_forks() {}
+// As LibTorch does: a thread that is still listed for a moment.
+void prepare_forks() {
+  std::thread([] { std::this_thread::sleep_for(milliseconds(20)); }).detach();
+}
 
 std::string worker_libraries() { return "{}"; }
 std::string worker_devices() { return "{}"; }
