@@ -375,7 +375,7 @@ Expected<PlacedJson> read_json_of(const SchemaNode& schema, std::string_view tex
   InputErrors errors;
   PlacedJson read{{}, Places(file)};
   if (read_json(text, file, &read.document, &read.places, &errors))
-    report(check_schema(schema, read.document), read.places, &errors);
+    add_errors(check_schema(schema, read.document), read.places, &errors);
   if (!errors.empty()) return errors;
   return read;
 }

@@ -385,7 +385,8 @@ std::string allowed_text(const SchemaNode& node) {
   return text;
 }
 
-void report(const std::vector<SchemaProblem>& problems, const Places& places, InputErrors* errors) {
+void add_errors(const std::vector<SchemaProblem>& problems, const Places& places,
+                InputErrors* errors) {
   for (const SchemaProblem& problem : problems) {
     InputError error{"", 0, 0, printable(problem.pointer), problem.message, problem.allowed};
     places.locate(problem.pointer, problem.about_key, &error);

@@ -100,7 +100,8 @@ std::vector<SchemaProblem> check_schema(const SchemaNode& node,
 bool matches_schema(const SchemaNode& node, const nlohmann::ordered_json& value);
 
 // Each as an error at its place.
-void report(const std::vector<SchemaProblem>& problems, const Places& places, InputErrors* errors);
+void add_errors(const std::vector<SchemaProblem>& problems, const Places& places,
+                InputErrors* errors);
 
 // Adds every default of the schema for keys that are missing, also those of the kinds chosen.
 void fill_defaults(const SchemaNode& node, nlohmann::ordered_json* value);

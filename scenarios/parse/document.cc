@@ -127,12 +127,12 @@ void expand_all(const Json& document, const SetEffects& effects, const Places& p
                 const DocumentKind& kind, InputErrors* errors) {
   Matrix matrix;
   const auto problems = check_axes(*kind.schema, document);
-  report(problems, places, errors);
+  add_errors(problems, places, errors);
   if (!problems.empty() || !read_matrix(document, effects, places, &matrix, errors)) {
     Json rest = document;  // its other errors as well, as far as they do not hang on the axes
     rest.erase("exclude");
     rest["matrix"] = {{"/seed", {1}}};
-    report(check_schema(kind.schema->root(), rest), places, errors);
+    add_errors(check_schema(kind.schema->root(), rest), places, errors);
     return;
   }
   std::vector<Choice> choices;
@@ -153,7 +153,7 @@ InputErrors wrong_kind(const DocumentKind& kind, const Json& document, const Pla
                             "an object"};
   else if (kind.refuse)
     problem = kind.refuse(document);
-  if (problem) report({*problem}, places, &errors);
+  if (problem) add_errors({*problem}, places, &errors);
   return errors;
 }
 

@@ -181,7 +181,7 @@ Expected<RunResult> analyze_run(const std::string& folder, const AnalyzeOptions&
   result.told_command = told.empty() ? result.again : told;
   result.again = as_called("lockstep analyze " + shell_word(folder));
   if (const auto error = trace_error(options.trace, outcome.value())) return *error;
-  if (!options.trace.path.empty()) write_trace(options.trace, outcome.value());
+  if (auto error = try_trace(options.trace, outcome.value())) return *error;
   if (!options.html.empty()) timelines->add(index, outcome.value(), result);
   if (!options.svg.empty())
     if (auto error = draw(options, outcome.value())) return *error;
@@ -287,8 +287,8 @@ int analyze_recording(const AnalyzeOptions& options) {
     return to_text(as_json(RecordedAnalysis{options.folder, world_size, code, result, end,
                                             options.metrics ? &timeline : nullptr}));
   };
+  if (auto error = try_trace(options.trace, outcome.value())) return bad_input({std::move(*error)});
   try {
-    if (!options.trace.path.empty()) write_trace(options.trace, outcome.value());
     if (!options.json.empty()) write_atomically(options.json, json());
   } catch (const std::exception& error) {
     return bad_input({option_error(error.what())});

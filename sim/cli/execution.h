@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/cli/outputs.h"
 #include "sim/cli/run_directory.h"
 #include "sim/cli/verbs.h"
 #include "sim/cli/worker_program.h"
@@ -70,7 +71,9 @@ class Runs {
     if (earlier_ != nullptr) result.baseline = earlier_->beside(result);
     failed_ = failed_ || (!control && result.met == false && result.baseline != "known");
     if (!control) progress_.done(result);
-    if (!control && !options_.trace.path.empty()) leave_trace(index, outcome);
+    if (!control)
+      if (auto problem = try_trace(options_.trace, outcome, index, reported_))
+        problems_.push_back(std::move(*problem));
     if (!control && !options_.html.empty()) timelines_.add(index, outcome, result);
     const bool keep = options_.keep || (!control && result.met != true);
     if (!keep) result.run_dir.clear();
@@ -112,14 +115,6 @@ class Runs {
   }
 
  private:
-  void leave_trace(size_t index, const RunOutcome& outcome) {
-    try {
-      write_trace(options_.trace, outcome, index, reported_);
-    } catch (const std::exception& error) {
-      problems_.push_back(option_error(fmt::format("--trace {}", error.what())));
-    }
-  }
-
   static std::map<std::string, Progress::Group> groups(const std::vector<SelectedFile>& files) {
     std::map<std::string, Progress::Group> groups;
     for (const SelectedFile& file : files) {

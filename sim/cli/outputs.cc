@@ -134,16 +134,23 @@ InputErrors ci_errors(const CiOptions& options) {
   return errors;
 }
 
-int leave_trace(const TraceOptions& options, const RunOutcome& outcome, int code, size_t index,
-                size_t runs) {
-  if (options.path.empty()) return code;
+std::optional<InputError> try_trace(const TraceOptions& options, const RunOutcome& outcome,
+                                    size_t index, size_t runs) {
+  if (options.path.empty()) return std::nullopt;
   try {
     write_trace(options, outcome, index, runs);
-    return code;
+    return std::nullopt;
   } catch (const std::exception& error) {
-    print_error(to_text(option_error(fmt::format("--trace {}", error.what()))) + "\n");
-    return kExitBadInput;
+    return option_error(fmt::format("--trace {}", error.what()));
   }
+}
+
+int leave_trace(const TraceOptions& options, const RunOutcome& outcome, int code, size_t index,
+                size_t runs) {
+  const std::optional<InputError> problem = try_trace(options, outcome, index, runs);
+  if (!problem) return code;
+  print_error(to_text(*problem) + "\n");
+  return kExitBadInput;
 }
 
 int leave_ci_reports(const CiOptions& options, TestReport report, int code) {

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "scenarios/base/error.h"
@@ -34,8 +35,11 @@ int write_output(const char* option, const std::string& path, int code,
 // is a path; the command line and the exit code are filled in here.
 int write_page(const std::string& path, int code, const std::function<HtmlPage()>& page);
 
-// Writes --trace, of several runs that of `index`: `code`, or 2 with the reason on standard error.
-// Nothing where the option was not given. trace_error() was asked before anything ran.
+// Writes --trace, of several runs that of `index`, or says why it could not. Nothing where the
+// option was not given. trace_error() was asked before anything ran.
+std::optional<InputError> try_trace(const TraceOptions& options, const RunOutcome& outcome,
+                                    size_t index = 0, size_t runs = 1);
+// The same: `code`, or 2 with the reason on standard error.
 int leave_trace(const TraceOptions& options, const RunOutcome& outcome, int code, size_t index = 0,
                 size_t runs = 1);
 

@@ -47,10 +47,21 @@ class Loader:
             self.deals.ended(iteration, exhausted)
 
 
+class Data(list):
+    """Unlike a list, known to be itself."""
+
+    __hash__ = object.__hash__
+
+
+class Model:
+    def parameters(self):
+        return [types.SimpleNamespace(requires_grad=True)]
+
+
 class DealsTest(unittest.TestCase):
     def setUp(self):
         self.end = {"stale_epochs": 0, "padded": 0, "replicas": 0, "replicas_dealt": [], "shuffles": [], "splits": []}
-        self.recorder = types.SimpleNamespace(end=self.end, calls=0, world=2, position=0, batches=0)
+        self.recorder = types.SimpleNamespace(end=self.end, calls=0, world=2, position=0, batches=0, computed={})
         self.deals = self.recorder.deals = Deals(self.recorder)
         self.loader = Loader(self.deals, Sampler())
 
@@ -70,6 +81,40 @@ class DealsTest(unittest.TestCase):
         self.train()
         self.assertEqual(self.end["stale_epochs"], 1)
         self.assertEqual(self.end["shuffles"], ["seed 0, epoch 0"] * 2)
+
+    def anew(self, dataset, seed=0):
+        """As a script that makes its loader anew for each epoch."""
+        self.loader = Loader(self.deals, Sampler())
+        self.loader.sampler.dataset, self.loader.sampler.seed = dataset, seed
+
+    def test_an_epoch_that_another_sampler_dealt_to_the_end_is_stale(self):
+        dataset, model = Data(range(6)), Model()
+        self.recorder.computed = {0: model}
+        for stale in (0, 1, 2):
+            self.anew(dataset)
+            self.train()
+            self.assertEqual(self.end["stale_epochs"], stale)
+
+    def test_another_seed_data_set_or_model_is_another_order(self):
+        dataset, models = Data(range(6)), [Model(), Model()]
+        for model, data, seed in ((0, dataset, 0), (0, dataset, 1), (1, dataset, 0), (0, Data(range(6)), 0)):
+            self.recorder.computed = {0: models[model]}
+            self.anew(data, seed)
+            self.train()
+        for _ in range(3):  # nobody knows whether a list is another one at the same place
+            self.anew(list(range(6)))
+            self.train()
+        self.assertEqual(self.end["stale_epochs"], 0)
+
+    def test_a_loader_that_is_made_anew_to_resume_repeats_nothing(self):
+        dataset, model = Data(range(6)), Model()
+        self.recorder.computed = {0: model}
+        for stop in (1, 3):
+            self.anew(dataset)
+            for _ in zip(range(stop), self.loader):
+                self.recorder.calls += 1
+                self.deals.trained()
+        self.assertEqual(self.end["stale_epochs"], 0)
 
     def test_evaluations_may_see_one_order_for_ever(self):
         validation = Loader(self.deals, Sampler(7), workers=True)

@@ -4,6 +4,9 @@ a first batch for a summary or a mean over the data set may see any order, as of
 import array
 import hashlib
 import sys
+import weakref
+
+from .models import trained
 
 MOST_SHUFFLES = 1024
 MOST_INDICES = 1 << 22
@@ -51,11 +54,29 @@ class Iteration:
                 deal.note(recorder, self.sure)
 
 
+class Used:
+    """Epochs that samplers of one data set and seed dealt to the end, for a model to be trained on: a sampler that is made anew
+    for each epoch repeats what another one gave, and one that resumes goes on where another had stopped."""
+
+    def __init__(self):
+        self.epochs = {}  # by ids; those whose objects are gone are none
+
+    def note(self, key, things):
+        try:
+            self.epochs[key] = [weakref.ref(thing) for thing in things]
+        except TypeError:  # a list of samples, which may be another one at the same place later
+            pass
+
+    def __contains__(self, key):
+        return all(thing() is not None for thing in self.epochs.get(key, [lambda: None]))
+
+
 class Deal:
     """What a DistributedSampler gave, as it was then."""
 
     def __init__(self, sampler):
         self.used = sampler.__dict__.setdefault("_lockstep_epochs", set())
+        self.dataset, self.model = sampler.dataset, None
         self.shuffle, self.seed, self.epoch = sampler.shuffle, sampler.seed, sampler.epoch
         self.replicas, self.rank = sampler.num_replicas, sampler.rank
         self.padded = sampler.total_size - len(sampler.dataset)
@@ -66,8 +87,9 @@ class Deal:
         end["padded"] = max(end["padded"], self.padded)
         if not sure:
             return
+        self.model = next(filter(trained, recorder.computed.values()), None)
         if self.shuffle:
-            end["stale_epochs"] += self.epoch in self.used
+            end["stale_epochs"] += self.epoch in self.used or self.key() in recorder.deals.used_up
             if self.replicas == recorder.world and len(end["shuffles"]) < MOST_SHUFFLES:
                 end["shuffles"].append(f"seed {self.seed}, epoch {self.epoch}")
         self.used.add(self.epoch)
@@ -77,10 +99,17 @@ class Deal:
         if self.rank not in end["replicas_dealt"]:
             end["replicas_dealt"].append(self.rank)
 
+    def key(self):
+        return id(self.dataset), id(self.model), self.seed, self.replicas, self.rank, self.epoch
+
+    def use_up(self, used_up):
+        if self.shuffle and self.model is not None:
+            used_up.note(self.key(), (self.dataset, self.model))
+
 
 class Deals:
     def __init__(self, recorder):
-        self.recorder, self.fetched, self.under_way = recorder, [], None
+        self.recorder, self.fetched, self.under_way, self.used_up = recorder, [], None, Used()
 
     def dealt(self, sampler):
         """Of a sampler that no loader asks, whoever trains next has what it gave."""
@@ -111,6 +140,9 @@ class Deals:
     def ended(self, iteration, exhausted):
         """What it gave last went through a module, and no gradient came of it: an evaluation."""
         iteration.over = True
+        if exhausted and iteration.trained:
+            for deal in iteration.deals:
+                deal.use_up(self.used_up)
         if iteration not in self.fetched:
             return
         if self.recorder.calls != iteration.calls:

@@ -100,6 +100,17 @@ def resumed():
     train(model, optimizer, loader(1 if CASE == "order_repeated_after_resume" else 2))
 
 
+def anew():
+    """A function that gives a loader, called for each epoch."""
+    model, optimizer = begin()
+    data = make_data()
+    for epoch in range(2):
+        loader = make_loader(data, shuffle=True)
+        if CASE != "loader_made_anew":
+            loader.sampler.set_epoch(epoch)
+        train(model, optimizer, loader)
+
+
 class Batches:
     """A batch sampler with a sampler within, which set_epoch() must reach."""
 
@@ -137,5 +148,6 @@ run({sampled: ("right_sampled", "seed_of_the_rank"),
      prepared: ("right_prepared", "generator_of_the_rank"),
      streamed: ("right_streamed", "split_twice"),
      resumed: ("right_resumed", "epoch_reset_by_resume", "nothing_skipped", "order_repeated_after_resume"),
+     anew: ("right_anew", "loader_made_anew"),
      epochs: ("right_epochs", "epoch_set_on_another_sampler"),
      split: ("right_split", "split_by_the_ranks_seed")})
