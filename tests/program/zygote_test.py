@@ -135,6 +135,27 @@ class Zygote(FolderTest):
                 self.assertEqual(result["processes"], "forked", text)
                 self.assertIn(sentence, text)
 
+    def test_the_end_of_a_rank_loses_nothing(self):
+        lines = self.folder / "of_the_end.txt"
+        end = f"""
+import atexit, ctypes, sys
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+stream = ctypes.c_void_p(libc.fopen({os.fsencode(lines)!r}, b"a"))
+file = os.open({str(lines)!r}, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+class Last:
+    def __del__(self, write=os.write, file=file): write(file, b"of an object\\n")
+last = Last()
+atexit.register(libc.fputs, b"of a stream\\n", stream)
+if dist.get_rank() == 1: sys.exit(7)
+"""
+        result, text = self.verify_text(training() + end)
+        self.assertEqual(result["processes"], "forked", text)
+        self.assertIn("rank 1 exited with code 7", text)
+        said = lines.read_text().splitlines()
+        self.assertEqual(said.count("of a stream"), said.count("of an object"), said)
+        self.assertGreaterEqual(len(said), 4, said)
+
     def test_nothing_outlives_lockstep(self):
         path = self.folder / "sleep_long.py"
         path.write_text(f"open({str(self.folder)!r} + '/begun', 'w').close()\nimport time; time.sleep(600)")

@@ -5,6 +5,7 @@ What a fork would answer otherwise than a fresh process is put right here: draws
 what the script does before it imports torch. Modules imported ahead are out of sys.modules until the script asks for
 them; where it would get others, or sets variables first that their import may read, the rank ends with a reason and
 lockstep starts fresh processes. Hashes of strings differ between the zygotes of a verdict, as between processes."""
+import atexit
 import gc
 import os
 import sys
@@ -15,6 +16,7 @@ RANK_VARIABLES = {"MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZ
                   "LOCKSTEP_PROGRAM_MET"}  # no import reads
 CANNOT = 75  # exit code of a rank that must be a fresh process
 PR_SET_PDEATHSIG = 1
+is_rank = False
 
 
 class Channel:
@@ -178,12 +180,22 @@ def keep_temporary_folder():
         folder._finalizer.detach()
 
 
+def end_without_destructors(libc):
+    """Those of what was imported ahead take 0.3 s, most of it for copies of memory that the processes shared. Python's own end
+    and what the script registers come before, as do streams of C, which _exit() would leave unwritten."""
+    if hasattr(libc, "on_exit"):
+        libc.on_exit(libc._exit, None)
+        libc.__cxa_atexit(libc.fflush, None, None)
+
+
 def become_rank(middle, launcher, log, variables):
     import ctypes
     import time
     while os.getppid() == middle:
         time.sleep(0.0002)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)
+    end_without_destructors(libc)
     if os.getppid() != int(launcher):  # it is gone, or cannot take children of others
         os._exit(1)
     os.setpgid(0, 0)
@@ -213,8 +225,18 @@ def fork_rank(channel, launcher, log, *variables):
     return True
 
 
+def clear_script():
+    """The last of all that is done at the exit of a rank. Python would do it, but of objects that were frozen it collects none,
+    and the module of the script is one: what it holds, as files that were not closed, would never be."""
+    import threading
+    if is_rank and threading.active_count() == 1:
+        names = sys.modules["__main__"].__dict__
+        for name in [name for name in names if not name.startswith("__")]:
+            names[name] = None
+        gc.collect()
+
+
 def end():
-    import atexit
     atexit._run_exitfuncs()
     os._exit(0)
 
@@ -222,6 +244,7 @@ def end():
 def serve(fd):
     """Returns in ranks alone: what finds the modules that are here. Python would run the script after an error."""
     channel = None
+    atexit.register(clear_script)
     try:
         before = Before()
         channel = Channel(fd)
@@ -252,6 +275,8 @@ def serve_until_forked(channel, before):
         if not message:
             end()
         if fork_rank(channel, *message):
+            global is_rank
+            is_rank = True
             kept.begin()
             channel.send("rank", str(os.getpid()))
             channel.socket.close()
