@@ -85,8 +85,11 @@ function(lockstep_cli_test name)
     set(places 3)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS cli PROCESSORS ${places} ${ARGN})
-  if(name MATCHES "^(python.ddp|scenario.equivalence|cli.consumer)$")  # begun first: the longest
-    set_tests_properties(${name} PROPERTIES COST 100)
+  if(name MATCHES "^(cli.options|cli.consumer|program.(causes|run_faults|gallery|verify)|python.ddp|scenario.equivalence)$")
+    set_tests_properties(${name} PROPERTIES COST 100)  # begun first: the longest
+  endif()
+  if(NOT name MATCHES "^program.(verify|zygote)$")  # one process that imports torch for all ranks, not two
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT PYTHONHASHSEED=0)
   endif()
 endfunction()
 if(LOCKSTEP_LIBTORCH)
@@ -142,9 +145,6 @@ if(LOCKSTEP_LIBTORCH)
                COMMAND Python3::Interpreter -B ${PROJECT_SOURCE_DIR}/tests/program/${words})
       lockstep_cli_test(program.${name} TIMEOUT 1800 ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
       set_property(TEST program.${name} APPEND PROPERTY ENVIRONMENT LOCKSTEP_PEER_PYTHON=${LOCKSTEP_PEER_PYTHON})
-      if(NOT name MATCHES "^(verify|zygote)$")  # one process that imports torch for all ranks, not two
-        set_property(TEST program.${name} APPEND PROPERTY ENVIRONMENT PYTHONHASHSEED=0)
-      endif()
     endforeach()
   endif()
   file(GLOB scenarios CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}

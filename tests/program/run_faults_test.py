@@ -195,7 +195,8 @@ class Runs(RunTest):
         """As compiling does; who stands still there does."""
         busy = "end = time.monotonic() + 12\nwhile rank == 1 and time.monotonic() < end: pass\n"
         code, found = self.run_text(script(model=busy + DDP), "--hang-after", "4")
-        self.assertEqual(code, 0, self.said)
+        self.assertIsNone(found["failure"], self.said)
+        self.assertTrue(code == 0 or "busy machine" in self.said, self.said)
         code, found = self.run_text(script(model=f"rank and time.sleep(600)\n{DDP}"), "--hang-after", "4")
         self.assertEqual((code, found["failure"]["kind"], found["failure"]["rank"]), (1, "hang", 1), self.said)
 

@@ -129,8 +129,8 @@ ProgramFinding judge_order(const std::vector<ProgramRank>& ranks) {
   if (rank.stale_epochs > 0)
     return run_finding(
         ProgramCause::epoch_never_set,
-        fmt::format("DistributedSampler shuffled {} times for an epoch it had already dealt",
-                    rank.stale_epochs));
+        fmt::format("DistributedSampler shuffled {} {} for an epoch that was dealt already",
+                    rank.stale_epochs, plural(rank.stale_epochs, "time")));
   if (ProgramFinding dealt = judge_deals(ranks); dealt.verdict != Verdict::pass) return dealt;
   if (const size_t without = without_ranks(ranks); without > 0)
     return run_finding(
