@@ -237,6 +237,32 @@ class Causes(FolderTest):
                 code, said = self.verify_text(self.text(*parts))
                 self.assertEqual(code, 0, said)
 
+    def test_several_backwards_of_one_forward(self):
+        """As PyTorch allows where it looks for unused parameters."""
+        both = "out = net(x)\n    cross_entropy(out, y).backward(retain_graph=True)\n    out.square().mean().backward()"
+        text = self.text("net = DistributedDataParallel(net, find_unused_parameters=True)\n", "pass", "pass")
+        text = text.replace("cross_entropy(net(x), y).backward()", "{loss}")
+        code, said = self.verify_text(text.replace("{loss}", both), "--world-sizes", "3", drill="--drill")
+        self.assertEqual(code, 1, said)
+        self.assertIn("cause second_backward: ", said)
+        self.assertNotIn("not drilled", said)
+        code, said = self.verify_text(text.replace("{loss}", "out = net(x)\n    (cross_entropy(out, y) + out.square().mean()).backward()"))
+        self.assertEqual(code, 0, said)
+
+    def test_groups_of_parameters_in_any_order(self):
+        """As of a set: each process iterates over it in its own order."""
+        text = self.text(DDP, "pass", "pass").replace("(net.parameters(), lr", "(list(net.parameters())[::-1 if rank == 1 else 1], momentum=0.9, lr")
+        code, said = self.verify_text(text, "--world-sizes", "3")
+        self.assertEqual(code, 0, said)
+
+    def test_random_features_of_each_ranks_own(self):
+        features = OWN.format(rank="0").replace("self.net, self.scale = net, torch.full((6,), 1.0 + 0)",
+                                                "self.net = net; self.register_buffer('scale', torch.full((6,), 1.0 + rank))")
+        text = self.text(features.replace("DistributedDataParallel(Own())", "Own()"), "pass", MEAN)
+        code, said = self.verify_text(text, "--world-sizes", "3")
+        self.assertEqual(code, 1, said)
+        self.assertIn("cause own_buffers: ", said)
+
     def test_teachers_of_each_ranks_own_whose_outputs_are_handed_on(self):
         """Ranks start from weights of their own as well, so that one device is handed what the losses were given."""
         text = self.text("torch.manual_seed(50 + rank + 10 * world)\nnet = nn.Linear(6, 2)\nearly = copy.deepcopy(net)\n" + DDP

@@ -166,6 +166,8 @@ def unreduced(recorder, names, params):
 def is_own(recorder, param):
     """Does it hold what backward left, perhaps times a number? Where other tensors were summed it may have been one of them."""
     left = {key: before for key, _, before in recorder.untouched}.get(id(param))
+    if left is None and recorder.reduced and id(param) in recorder.by_grad:
+        return False  # it may be a copy of a part of what was summed
     if left is None or not recorder.reduced or param.grad.is_sparse or left.shape != param.grad.shape:
         return True
     return left.equal(param.grad.detach()) or untouched.factor_of(left, param.grad) != 0

@@ -42,8 +42,9 @@ def is_plain(key):
 class Iteration:
     """Of one loader, once."""
 
-    def __init__(self, batches):
+    def __init__(self, batches, dataset=None):
         self.batches, self.number, self.calls = batches, 0, 0
+        self.dataset, self.items = dataset, []  # items: fetched since it was trained on last
         self.deals, self.trained, self.over, self.sure = [], False, False, True
 
     def train(self, recorder):
@@ -52,6 +53,9 @@ class Iteration:
             self.trained = True
             for deal in self.deals:
                 deal.note(recorder, self.sure)
+        if len(self.deals) == 1 and self.deals[0].replicas == recorder.world:
+            recorder.items.trained(self.dataset, self.items)
+        self.items = []
 
 
 class Used:
@@ -136,6 +140,10 @@ class Deals:
         if iteration not in self.fetched:
             self.fetched.append(iteration)
         return batch
+
+    def fetched_items(self, items):
+        if self.under_way is not None:
+            self.under_way.items += items
 
     def ended(self, iteration, exhausted):
         """What it gave last went through a module, and no gradient came of it: an evaluation."""

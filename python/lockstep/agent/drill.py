@@ -104,7 +104,7 @@ class Drill:
             return
         quiet, self.quiet = self.quiet, True
         try:
-            if not is_shard(gradient):
+            if gradient is not None and not is_shard(gradient):
                 self.add({"kind": "gradient", "call": call, "output": output, **fingerprint(gradient, batch)})
         finally:
             self.quiet = quiet
@@ -135,7 +135,7 @@ class Drill:
 
     def summed(self, key, gradient):
         """Of one backward: of several, the sum is kept."""
-        if self.recorder.steps != self.step - 1 or is_shard(gradient):
+        if gradient is None or self.recorder.steps != self.step - 1 or is_shard(gradient):
             return
         quiet, self.quiet = self.quiet, True
         try:

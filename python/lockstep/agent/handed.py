@@ -188,6 +188,8 @@ class Receiver(Hands):
     def check_counts(self):
         for step in range(self.recorder.steps):
             count = self.expected(step)[1]
+            if step >= len(self.ranks[0]["steps"]):
+                raise Refused("it makes more steps than the ranks")
             if count == 0 or self.counts.get(step) != count:
                 raise Refused("it makes other forwards in a step than the ranks")
 

@@ -3,8 +3,7 @@ more ranks have other inputs of the same samples."""
 import random
 import sys
 
-from .recorder import MOST_SAMPLES
-from .sketches import rows
+from .sketches import MOST_SAMPLES, rows
 
 ZERO, UNIT = 1e-12, 1e-4  # a mean beside the largest number; a deviation, of which scripts may add an epsilon
 

@@ -28,7 +28,7 @@ def watch(recorder):
             for batch in iterate(self):
                 yield in_double(batch) if recorder.in_double else batch
             return
-        iteration, exhausted = Iteration(length(self)), False
+        iteration, exhausted = Iteration(length(self), self.dataset), False
         batches = recorder.deals.within(iteration, lambda: iterate(self))
         try:
             while True:

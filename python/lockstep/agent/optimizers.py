@@ -12,9 +12,8 @@ from . import inputs, stale, untouched
 from .hooked import names_of
 from .losses import MOST_TARGETS
 from .models import buffers, name_parameters, unheld, untrained_hash
-from .recorder import MOST_SAMPLES
 from .shards import Gathering, copy_of, is_own_shard, is_shard, own_part, whole
-from .sketches import digest, sketch, sketch_part
+from .sketches import MOST_SAMPLES, digest, sketch, sketch_part
 
 
 def user_line():
@@ -104,6 +103,13 @@ def recorded(recorder, tensors, shards):
             sketches.append(sketch(tensor))
             hashes.append(digest([tensor]))
     return sketches, hashes
+
+
+def in_model_order(recorder, params):
+    """A script may collect those of a group in a set, whose order is each process's own."""
+    places = {key: place for place, key in enumerate(recorder.names)}
+    known = all(id(param) in places for param in params)
+    return sorted(params, key=lambda param: places[id(param)]) if known else params
 
 
 def before_step(recorder, number, optimizer, params):
@@ -226,7 +232,7 @@ def watch(recorder):
             args = () if closure is None else (closure,)
             if recorder.stepping:  # within another's, as in ZeroRedundancyOptimizer
                 return step(self, *args, **kwargs)
-            params = [param for group in self.param_groups for param in group["params"]]
+            params = in_model_order(recorder, [param for group in self.param_groups for param in group["params"]])
             line = {"optimizer": number, "options": options_of(self)}
 
             def before():

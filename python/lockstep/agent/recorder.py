@@ -4,8 +4,8 @@ import os
 
 from . import stale
 from .deals import Deals
+from .items import Items
 
-MOST_SAMPLES = 65536  # of a step; beyond, the step has none
 MOST_BYTES = 256 << 20  # of a rank's file; beyond, it has no end and cannot be judged
 
 
@@ -83,7 +83,8 @@ class Recorder:
                     "on_cpu": False, "compile_off": False, "handed": False, "why_not_handed": "",
                     "scale_known": True, "broadcasts": 0, "constants": "", "comm_hook": "",
                     "never_updated": [], "replicas": 0, "replicas_dealt": [], "shuffles": [], "splits": [],
-                    "loss_scales": []}
+                    "loss_scales": [], "items": []}
+        self.items = Items()  # of data sets that were trained on
         self.deals, self.calls = Deals(self), 0  # calls: of modules that no other surrounds
         self.loads, self.position, self.batches, self.stepping = {"model": 0, "optimizer": 0}, 0, 0, False
         self.shards_unsynced = False  # fully_shard was told last to sum no gradients
@@ -143,6 +144,6 @@ class Recorder:
             self.write({"kind": "begin"})  # which rank this is
         if self.hands is not None:
             self.hands.close()
-        self.end["never_updated"] = stale.names(self)
+        self.end["never_updated"], self.end["items"] = stale.names(self), self.items.lines()
         self.write({"kind": "end", "steps": self.steps, **self.end})
         self.file.close()

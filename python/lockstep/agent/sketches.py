@@ -3,6 +3,7 @@ import functools
 import hashlib
 
 _signs = {}  # by number of elements
+MOST_SAMPLES = 65536  # of a step; beyond, the step has none
 MOST_HASHED_WHOLE = 1 << 20  # bytes
 AT_ONCE = 1 << 16  # elements; signs of more are kept as bytes: in double they would take four times the tensor's memory
 drawing = False  # by the agent itself, and not by the script

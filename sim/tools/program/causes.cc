@@ -168,10 +168,11 @@ constexpr std::array kRows = {
                     "or less than on one device",
                     "add it once, to gradients that have been averaged, or to a loss of which the "
                     "mean is taken"},
-    ProgramCauseRow{C::own_buffers, "own_buffers",
-                    "each rank computes with a buffer that it fills by itself (a queue, a running "
-                    "mean)",
-                    "gather, or all_reduce, what goes into the buffer"},
+    ProgramCauseRow{
+        C::own_buffers, "own_buffers",
+        "each rank computes with a buffer that it fills by itself (a queue, a running mean, "
+        "random features)",
+        "gather, or all_reduce, what goes into the buffer, or draw it by one seed"},
     ProgramCauseRow{C::other_replicas, "other_replicas",
                     "the sampler deals to more replicas than there are ranks: some samples are "
                     "never trained on",
@@ -189,7 +190,8 @@ constexpr std::array kRows = {
                     "samplers of ranks shuffle by other seeds or epochs: some samples are dealt to "
                     "several ranks, and some to none",
                     "give DistributedSampler the same seed on every rank, and set_epoch() the same "
-                    "epoch"},
+                    "epoch; draw an order of your own by a generator of its own, which nothing "
+                    "else draws from"},
     ProgramCauseRow{C::summed_early, "summed_early",
                     "ranks summed a gradient before the last backward, which added to it on each "
                     "rank alone",
@@ -256,6 +258,16 @@ constexpr std::array kRows = {
         "than on one device, as where it computes with a shard what is meant of a whole",
         "make what an update needs of the whole tensor (gather it, or let one rank own "
         "it), whatever the number of ranks"},
+    ProgramCauseRow{C::other_items, "other_items",
+                    "ranks have other samples at an index of the data set, which "
+                    "DistributedSampler deals as one: each makes it of what it has itself",
+                    "make it of what all ranks have: fit scalers and vocabularies to all samples, "
+                    "and seed what is drawn for it, or give --seed"},
+    ProgramCauseRow{C::second_backward, "second_backward",
+                    "a forward has several backwards: DistributedDataParallel averages gradients "
+                    "once a forward, and what later ones add is each rank's own",
+                    "add up the losses and call backward() once, or call the model for each of "
+                    "them"},
     ProgramCauseRow{
         C::written_in_flight, "written_in_flight",
         "a tensor was written to while an asynchronous all_reduce of it was under way: a "

@@ -68,6 +68,8 @@ enum class ProgramCause {
   other_branches,
   own_numbers,
   other_update,
+  other_items,
+  second_backward,
   written_in_flight,
 };
 inline constexpr ProgramCause kLastProgramCause = ProgramCause::written_in_flight;

@@ -35,7 +35,8 @@ ProgramCause unsynchronized(const ProgramStep& step, const std::string& paramete
   if (holds(step.summed_early, parameter)) return ProgramCause::summed_early;
   if (holds(step.unreduced, parameter)) return ProgramCause::not_reduced;
   if (holds(step.partly, parameter)) return ProgramCause::some_ranks_summed;
-  return ProgramCause::unknown;
+  return step.ddp_forwards > 0 && step.backwards > step.ddp_forwards ? ProgramCause::second_backward
+                                                                     : ProgramCause::unknown;
 }
 
 // What a sum left was the same on both ranks, and what the optimizer found is not.
@@ -164,7 +165,14 @@ bool buffers_parted(const Ranks& ranks, size_t step) {
       return rank.steps[at].buffer_hash != ranks[0].steps[at].buffer_hash;
     });
   };
-  return step > 0 && differ(step - 1) && (step == 1 || !differ(step - 2));
+  const auto never_change = [](const ProgramRank& rank) {
+    return std::all_of(rank.steps.begin(), rank.steps.end(), [&](const ProgramStep& one) {
+      return one.buffer_hash == rank.steps[0].buffer_hash;
+    });
+  };
+  if (step == 0)  // as they were made
+    return differ(0) && std::all_of(ranks.begin(), ranks.end(), never_change);
+  return differ(step - 1) && (step == 1 || !differ(step - 2));
 }
 
 }  // namespace

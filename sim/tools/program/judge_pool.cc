@@ -17,17 +17,34 @@ namespace {
 
 using Samples = std::set<std::string>;
 
-// What a rank trains on until it has a sample again.
-Samples first_epoch(const ProgramRank& rank) {
+// Of the steps [begin, end); empty: one has a sample twice.
+Samples samples_of(const ProgramRank& rank, size_t begin, size_t end) {
   Samples had;
-  for (const ProgramStep& step : rank.steps) {
-    for (const std::string& sample : step.samples)
-      if (had.contains(sample)) return had;
-    const size_t before = had.size();
-    had.insert(step.samples.begin(), step.samples.end());
-    if (had.size() < before + step.samples.size()) return {};
-  }
+  for (size_t step = begin; step < end; ++step)
+    for (const std::string& sample : rank.steps[step].samples)
+      if (!had.insert(sample).second) return {};
   return had;
+}
+
+// What a rank trains on until it has a sample again.
+size_t end_of_first_epoch(const ProgramRank& rank) {
+  Samples had;
+  for (size_t step = 0; step < rank.steps.size(); ++step) {
+    const std::vector<std::string>& own = rank.steps[step].samples;
+    if (std::any_of(own.begin(), own.end(), [&](const auto& one) { return had.contains(one); }))
+      return step;
+    had.insert(own.begin(), own.end());
+  }
+  return rank.steps.size();
+}
+
+// Where iterations of a loader begin, after the first.
+std::vector<size_t> iterations(const ProgramRank& rank) {
+  std::vector<size_t> begins;
+  for (size_t step = 1; step < rank.steps.size(); ++step)
+    if (rank.steps[step].position > 0 && rank.steps[step].position <= rank.steps[step - 1].position)
+      begins.push_back(step);
+  return begins;
 }
 
 bool is_times(const Sketch& a, Sketch b, double factor) {
@@ -36,44 +53,97 @@ bool is_times(const Sketch& a, Sketch b, double factor) {
   return sketch_distance(a, b, 0) <= kProgramBound;
 }
 
-ProgramFinding dealt_otherwise(const std::vector<ProgramRank>& ranks, const std::string& words) {
+ProgramFinding told(ProgramCause cause, const ProgramRank& rank, size_t step,
+                    const std::string& words) {
   ProgramFinding found;
   found.verdict = Verdict::inconclusive;
-  found.cause = ProgramCause::other_shuffles;
-  found.step = 1;
+  found.cause = cause;
+  found.step = static_cast<int64_t>(step + 1);
   found.entry = "samples";
-  found.line = ranks[0].steps[0].line;
+  found.line = rank.steps[step].line;
   found.words = "all steps agree with one device that is given the ranks' samples, but " + words;
   return found;
 }
 
-}  // namespace
-
-ProgramFinding judge_pool(const std::vector<ProgramRank>& ranks, const ProgramRank& alone) {
-  const Samples pool = first_epoch(alone);
+// Of an epoch that begins at `step`.
+ProgramFinding judge_owners(const std::vector<ProgramRank>& ranks, const std::vector<Samples>& had,
+                            const Samples& pool, size_t step) {
   std::map<std::string, size_t> owners;
   size_t dealt = 0;
-  const size_t each = first_epoch(ranks[0]).size();
-  for (const ProgramRank& rank : ranks) {
-    if (rank.steps.size() < 2) return {};
-    const Samples own = first_epoch(rank);
-    if (own.size() != each) return {};  // they draw samples again
+  for (const Samples& own : had) {
+    if (own.size() != had[0].size()) return {};  // they draw samples again
     for (const std::string& sample : own) ++owners[sample];
     dealt += own.size();
   }
   const auto is_of_pool = [&](const auto& owned) { return pool.contains(owned.first); };
   if (pool.empty() || dealt > pool.size() || owners.empty()) return {};
   if (!std::all_of(owners.begin(), owners.end(), is_of_pool)) return {};
-  if (owners.size() < dealt)
-    return dealt_otherwise(
-        ranks,
-        fmt::format("of {} samples, which one device trains on once each, {} are dealt to several "
-                    "ranks and {} to none",
-                    pool.size(),
-                    std::count_if(owners.begin(), owners.end(),
-                                  [](const auto& owned) { return owned.second > 1; }),
-                    pool.size() - owners.size()));
+  if (owners.size() == dealt) return {};
+  return told(ProgramCause::other_shuffles, ranks[0], step,
+              fmt::format("of {} samples, which one device trains on once each, {} are dealt to "
+                          "several ranks and {} to none",
+                          pool.size(),
+                          std::count_if(owners.begin(), owners.end(),
+                                        [](const auto& owned) { return owned.second > 1; }),
+                          pool.size() - owners.size()));
+}
+
+ProgramFinding judge_first_epoch(const std::vector<ProgramRank>& ranks, const ProgramRank& alone) {
+  std::vector<Samples> had;
+  for (const ProgramRank& rank : ranks)
+    had.push_back(samples_of(rank, 0, end_of_first_epoch(rank)));
+  return judge_owners(ranks, had, samples_of(alone, 0, end_of_first_epoch(alone)), 0);
+}
+
+// What is at the same index of the same data set, and another sample on `other`.
+const std::pair<const std::pair<int64_t, int64_t>, std::string>* other_item(
+    const ProgramRank& rank, const ProgramRank& other) {
+  for (const auto& item : rank.items) {
+    const auto found = other.items.find(item.first);
+    if (found != other.items.end() && found->second != item.second) return &item;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+ProgramFinding judge_pool(const std::vector<ProgramRank>& ranks, const ProgramRank& alone) {
+  for (const ProgramRank& rank : ranks)
+    if (rank.steps.size() < 2) return {};
+  if (ProgramFinding found = judge_first_epoch(ranks, alone); found.verdict != Verdict::pass)
+    return found;
+  std::vector<size_t> begins = iterations(alone);
+  for (const ProgramRank& rank : ranks)
+    if (rank.steps.size() != alone.steps.size() || iterations(rank) != begins) return {};
+  begins.push_back(alone.steps.size());
+  for (size_t i = 0; i + 1 < begins.size(); ++i) {
+    std::vector<Samples> had;
+    for (const ProgramRank& rank : ranks) had.push_back(samples_of(rank, begins[i], begins[i + 1]));
+    const Samples pool = samples_of(alone, begins[i], begins[i + 1]);
+    if (ProgramFinding found = judge_owners(ranks, had, pool, begins[i]);
+        found.verdict != Verdict::pass)
+      return found;
+  }
   return {};
+}
+
+ProgramFinding judge_items(const std::vector<ProgramRank>& ranks, const ProgramRank& alone) {
+  if (ranks[0].steps.empty()) return {};
+  const auto other_than = [](const ProgramRank& rank, const ProgramRank& other,
+                             const std::string& where) {
+    const auto* item = other_item(rank, other);
+    if (item == nullptr) return ProgramFinding{};
+    return told(ProgramCause::other_items, rank, 0,
+                fmt::format("sample {} of the data set is another one on rank {} than on {}",
+                            item->first.second, rank.rank, where));
+  };
+  for (size_t i = 1; i < ranks.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (ProgramFinding found =
+              other_than(ranks[i], ranks[j], fmt::format("rank {}", ranks[j].rank));
+          found.verdict != Verdict::pass)
+        return found;
+  return other_than(ranks[0], alone, "one device");
 }
 
 ProgramFinding judge_first_weights(const std::vector<ProgramRank>& ranks,

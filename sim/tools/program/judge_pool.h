@@ -12,6 +12,11 @@ namespace lockstep {
 // it is told; nobody is accused, for a program may mean to draw so.
 ProgramFinding judge_pool(const std::vector<ProgramRank>& ranks, const ProgramRank& alone);
 
+// A data set that a DistributedSampler deals to all ranks is the same on all of them, and on one
+// device, at each index: what was drawn when it was fetched is not among ProgramRank::items. Ranks
+// that make it each of what they have train on another one, and nobody else would see it.
+ProgramFinding judge_items(const std::vector<ProgramRank>& ranks, const ProgramRank& alone);
+
 // Nor do ranks whose first weights were handed on say where they come from. If some are those of
 // one device, and all others are its own times a number, the same ones were drawn.
 ProgramFinding judge_first_weights(const std::vector<ProgramRank>& ranks, const ProgramRank& alone);

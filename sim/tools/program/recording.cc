@@ -119,6 +119,14 @@ bool consistent(const ProgramStep& step) {
          (step.moved.empty() || step.moved.size() == count);
 }
 
+// Of data sets that a DistributedSampler deals to all ranks, by data set and index.
+std::map<std::pair<int64_t, int64_t>, std::string> items_of(const Json& list) {
+  std::map<std::pair<int64_t, int64_t>, std::string> items;
+  for (const Json& item : list)
+    items[{whole_number(item.at(0)), whole_number(item.at(1))}] = item.at(2).get<std::string>();
+  return items;
+}
+
 // As TakeJson.
 std::string take(const Json& line, ProgramRank* rank) {
   const std::string kind = line.at("kind").get<std::string>();
@@ -148,6 +156,7 @@ std::string take(const Json& line, ProgramRank* rank) {
     rank->replicas = whole_number(line.at("replicas"));
     get_exact(line.at("replicas_dealt"), rank->replicas_dealt);
     rank->shuffles = line.at("shuffles").get<std::vector<std::string>>();
+    rank->items = items_of(line.at("items"));
     rank->splits = line.at("splits").get<std::vector<std::string>>();
     rank->loss_scales = line.at("loss_scales").get<std::vector<std::string>>();
     rank->padded = whole_number(line.at("padded"));

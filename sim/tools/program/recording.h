@@ -115,7 +115,8 @@ struct ProgramRank {
   int64_t replicas = 0;        // to which a sampler deals, and those of them that this rank was
   std::vector<int64_t> replicas_dealt;
   std::vector<std::string> shuffles;  // of samplers that deal to all ranks: "seed 0, epoch 1"
-  std::vector<std::string> splits;    // of a data set, that those deal of: hashes; "": of the whole
+  std::map<std::pair<int64_t, int64_t>, std::string> items;  // hashes, by data set and index
+  std::vector<std::string> splits;  // of a data set, that those deal of: hashes; "": of the whole
   // That scalers of the loss begin with (GradScaler), though nothing is scaled here; "": a
   // checkpoint's.
   std::vector<std::string> loss_scales;

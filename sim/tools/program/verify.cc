@@ -346,7 +346,7 @@ int judge_with_ranks_data(const Session& session, const Recorded& alone, Program
     lane->finding.words += "; with the ranks' data handed to it, one device broke off: " + one.why;
   if (one.signal != 0 || !one.why.empty()) return one.signal;
   lane->finding = judge_handed(ranks.ranks, one.ranks[0], lane->finding);
-  for (const auto judge : {judge_pool, judge_first_weights})
+  for (const auto judge : {judge_items, judge_pool, judge_first_weights})
     if (lane->finding.verdict == Verdict::pass)
       if (ProgramFinding other = judge(ranks.ranks, alone.ranks[0]); other.verdict != Verdict::pass)
         lane->finding = std::move(other);

@@ -54,6 +54,43 @@ TEST(ProgramPool, NobodyIsToldOfWhoIsDealtApartOrDrawsAnew) {
   EXPECT_EQ(judge_pool(ranks, trained(0, {{"0", "1"}, {"1", "2"}})).verdict, Verdict::pass);
 }
 
+TEST(ProgramPool, EveryIterationOfALoaderIsAnEpoch) {
+  const ProgramRank alone = trained(0, {{"0", "1", "2", "3"}, {"3", "1", "0", "2"}});
+  Ranks ranks = {trained(0, {{"0", "2"}, {"0", "1"}}), trained(1, {{"1", "3"}, {"2", "3"}})};
+  EXPECT_EQ(judge_pool(ranks, alone).verdict, Verdict::pass);
+  ranks[1].steps[1].samples = {"1", "3"};
+  const auto each_in_one_iteration = [](ProgramRank rank) {
+    for (ProgramStep& step : rank.steps) step.position = 1;
+    return rank;
+  };
+  EXPECT_EQ(judge_pool(ranks, alone).verdict, Verdict::pass);  // one long iteration
+  const Ranks apart = {each_in_one_iteration(ranks[0]), each_in_one_iteration(ranks[1])};
+  const ProgramFinding found = judge_pool(apart, each_in_one_iteration(alone));
+  EXPECT_EQ(found.cause, ProgramCause::other_shuffles);
+  EXPECT_EQ(found.step, 2);
+  EXPECT_NE(found.words.find("1 are dealt to several ranks and 1 to none"), std::string::npos);
+}
+
+TEST(ProgramPool, ADataSetIsTheSameOnAllRanksAndOnOneDevice) {
+  Ranks ranks = {trained(0, {{"0"}}), trained(1, {{"1"}}), trained(2, {{"2"}})};
+  ProgramRank alone = trained(0, {{"0", "1", "2"}});
+  ranks[0].items = {{{0, 4}, "a"}};
+  ranks[1].items = {{{0, 5}, "b"}, {{1, 4}, "c"}};
+  ranks[2].items = {{{0, 5}, "b"}, {{0, 6}, "d"}};
+  alone.items = {{{0, 4}, "a"}, {{0, 5}, "b"}};
+  EXPECT_EQ(judge_items(ranks, alone).verdict, Verdict::pass);
+  alone.items[{0, 4}] = "other";
+  ProgramFinding found = judge_items(ranks, alone);
+  EXPECT_EQ(found.cause, ProgramCause::other_items);
+  EXPECT_NE(
+      found.words.find("sample 4 of the data set is another one on rank 0 than on one device"),
+      std::string::npos);
+  ranks[2].items[{0, 5}] = "other";
+  found = judge_items(ranks, alone);
+  EXPECT_NE(found.words.find("sample 5 of the data set is another one on rank 2 than on rank 1"),
+            std::string::npos);
+}
+
 TEST(ProgramPool, FirstWeightsThatAreThoseOfOneDeviceTimesANumberAreTold) {
   Ranks ranks = {trained(0, {{"0"}}), trained(1, {{"1"}})};
   EXPECT_EQ(judge_first_weights(ranks, kAlone).verdict, Verdict::pass);

@@ -1,0 +1,129 @@
+"""What a data set has at its indices. Where a DistributedSampler deals one data set to all ranks, that must be the same for
+all of them, unless it is drawn when it is fetched: a vocabulary, a scaler or a choice of rows that each rank makes of
+what it has itself is another data set."""
+import hashlib
+import weakref
+
+from .inputs import random_states
+from .sketches import bytes_of
+
+MOST_ITEMS = 4096  # of a process
+MOST_SETS = 16
+
+
+class Unknown(Exception):
+    """It is of a kind whose content need not be told by its parts."""
+
+
+class Carried:
+    """From a loader's worker to the process that trains: the batch, and what it is made of."""
+
+    def __init__(self, batch, items):
+        self.batch, self.items = batch, items
+
+
+class Seen:
+    """A data set of which is noted what it gives; index, hash."""
+
+    def __init__(self, dataset):
+        self.dataset, self.items = dataset, []
+
+    def __getitem__(self, index):
+        return self.noted(index, self.dataset[index])
+
+    def __getattr__(self, name):
+        found = getattr(self.dataset, name)
+        if name != "__getitems__" or found is None:
+            return found
+        return lambda indices: [self.noted(index, item) for index, item in zip(indices, found(indices))]
+
+    def noted(self, index, item):
+        if type(index) is int and len(self.items) < MOST_ITEMS:
+            try:
+                code = hashlib.blake2b(digest_size=8)
+                add(code, item)
+                self.items.append((index, code.hexdigest()))
+            except Unknown:
+                pass
+        return item
+
+
+def add(code, item):
+    """To a hash: all that an item consists of, in its order."""
+    import torch
+    code.update(type(item).__name__.encode())
+    if isinstance(item, torch.Tensor):
+        if item.layout != torch.strided:
+            raise Unknown
+        code.update(repr(tuple(item.shape)).encode())
+        code.update(bytes_of(item))
+    elif isinstance(item, (list, tuple)):
+        for part in item:
+            add(code, part)
+    elif isinstance(item, dict):
+        for key, part in item.items():
+            code.update(repr(key).encode())
+            add(code, part)
+    elif item is None or type(item) in (bool, int, float, str, bytes):
+        code.update(repr(item).encode())
+    elif type(item).__module__ == "numpy" and hasattr(item, "tobytes") and not getattr(item.dtype, "hasobject", True):
+        code.update(repr(item.shape).encode())
+        code.update(item.tobytes())
+    else:
+        raise Unknown
+
+
+class Items:
+    """By data set, in the order in which they were trained on, and index: the hash of what it had there."""
+
+    def __init__(self):
+        self.sets, self.hashes, self.constant = [], {}, True
+
+    def number_of(self, dataset):
+        for number, known in enumerate(self.sets):
+            if known() is dataset:
+                return number
+        if len(self.sets) == MOST_SETS:
+            return None
+        try:
+            self.sets.append(weakref.ref(dataset))
+        except TypeError:  # a list; kept, so that no other one comes to its place
+            self.sets.append(lambda: dataset)
+        return len(self.sets) - 1
+
+    def trained(self, dataset, items):
+        number = self.number_of(dataset) if self.constant and items else None
+        if number is None:
+            return
+        for index, code in items:
+            if len(self.hashes) < MOST_ITEMS:
+                self.constant &= self.hashes.setdefault((number, index), code) == code
+
+    def lines(self):
+        """None where an item changed from one time to the next: somebody draws whom nobody sees."""
+        return [[number, index, code] for (number, index), code in self.hashes.items()] if self.constant else []
+
+
+def watch(recorder):
+    from torch.utils.data import dataloader, get_worker_info
+    from torch.utils.data._utils.fetch import _MapDatasetFetcher as fetcher
+    fetch, loader = fetcher.fetch, dataloader._MultiProcessingDataLoaderIter
+    process = loader._process_data
+
+    def fetched(self, *args):
+        if not isinstance(self.dataset, Seen):
+            self.dataset = Seen(self.dataset)
+        self.dataset.items, before = [], random_states()
+        batch = fetch(self, *args)
+        items = self.dataset.items if before == random_states() else []
+        if get_worker_info() is not None:
+            return Carried(batch, items)
+        recorder.deals.fetched_items(items)
+        return batch
+
+    def processed(self, data, *args):
+        if isinstance(data, Carried):
+            recorder.deals.fetched_items(data.items)
+            data = data.batch
+        return process(self, data, *args)
+    fetcher.fetch, loader._process_data = fetched, processed

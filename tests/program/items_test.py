@@ -1,0 +1,87 @@
+"""A data set that a DistributedSampler deals is one: what ranks make of it each for itself is told, and what is drawn, or
+cut up before, is not. And an order of the script's own, in every epoch."""
+import subprocess
+import unittest
+
+from folders import FolderTest
+from program_test import PROGRAM, PYTHON
+
+TRAINING = """
+import numpy as np, torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(3)
+np.random.seed(3 + rank)
+class Rows(Dataset):
+    def __init__(self, rows): self.rows, self.mean = rows, 0
+    def __len__(self): return len(self.rows)
+    def __getitem__(self, i): return {item}
+rows = torch.randn(48, 5) + 1
+data = Rows(rows)
+sampler = DistributedSampler(data, seed=3)
+{made}
+net = DistributedDataParallel(nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 1)))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+for epoch in range(2):
+    sampler.set_epoch(epoch)
+    {loader}
+    for x, y in loader:
+        optimizer.zero_grad()
+        nn.functional.mse_loss(net(x), y).backward()
+        optimizer.step()
+"""
+ITEM = "(self.rows[i] - self.mean, self.rows[i].sum().reshape(1))"
+LOADER = "loader = DataLoader(data, 4, sampler=sampler, num_workers={})"
+OWN_ORDER = "loader = DataLoader(Subset(data, torch.randperm(48).tolist()[rank::world]), 4)"
+
+
+class Items(FolderTest):
+    def verify(self, made="pass", item=ITEM, loader=LOADER.format(0), *options):
+        path = self.folder / "train.py"
+        path.write_text(TRAINING.format(made=made, item=item, loader=loader))
+        ran = subprocess.run([PROGRAM, "verify", "--world-sizes", "3", *options, "--", PYTHON, path], capture_output=True, text=True,
+                             timeout=600, env=self.environment)
+        self.assertEqual(list(self.left.iterdir()), [], "nothing is left behind")
+        return ran.returncode, ran.stdout + ran.stderr
+
+    def test_a_scaler_of_a_ranks_own_samples(self):
+        for workers in (0, 2):
+            code, said = self.verify("data.mean = rows[list(sampler)].mean(0)", loader=LOADER.format(workers))
+            self.assertEqual(code, 3, said)
+            self.assertIn("cause other_items: ", said)
+            self.assertRegex(said, r"sample \d+ of the data set is another one on rank \d than on")
+        code, said = self.verify("data.mean = rows.mean(0)", loader=LOADER.format(2))
+        self.assertEqual(code, 0, said)
+
+    def test_rows_that_each_rank_chooses(self):
+        chosen = "data.rows = rows[np.random.permutation(48)]"
+        code, said = self.verify(chosen)
+        self.assertEqual(code, 3, said)
+        self.assertIn("cause other_items: ", said)
+        code, said = self.verify(chosen.replace("np.random", "np.random.RandomState(1)"))
+        self.assertEqual(code, 0, said)
+
+    def test_what_is_drawn_or_cut_up_before_is_no_other_data_set(self):
+        noise = "(self.rows[i] + torch.from_numpy(np.random.randn(5)), self.rows[i].sum().reshape(1))"
+        own = "rows = rows[rank::world]; data = Rows(rows)"
+        for arguments in ({"item": noise}, {"item": noise, "loader": LOADER.format(2)},
+                          {"made": own, "loader": "loader = DataLoader(data, 4)"}):
+            with self.subTest(arguments):
+                code, said = self.verify(**arguments)
+                self.assertNotIn("other_items", said)
+                self.assertEqual(code, 0, said)
+
+    def test_an_order_that_ranks_draw_apart_from_the_second_epoch_on(self):
+        evaluated = OWN_ORDER + "\n    if rank == 0: torch.rand(1)"
+        code, said = self.verify(loader=evaluated)
+        self.assertEqual(code, 3, said)
+        self.assertIn("inconclusive: step 5, samples\n      cause other_shuffles: ", said)
+        code, said = self.verify(loader=OWN_ORDER)
+        self.assertEqual(code, 0, said)
+
+
+if __name__ == "__main__":
+    unittest.main()
