@@ -64,6 +64,11 @@ class Items(FolderTest):
         code, said = self.verify(chosen.replace("np.random", "np.random.RandomState(1)"))
         self.assertEqual(code, 0, said)
 
+    def test_targets_that_each_rank_numbers_by_itself(self):
+        code, said = self.verify(item="(self.rows[i], self.rows[i].sum().reshape(1) * (1 + rank))")
+        self.assertEqual(code, 1, said)
+        self.assertIn("fail: step 1, gradient of 0.weight\n      cause other_items: ", said)
+
     def test_what_is_drawn_or_cut_up_before_is_no_other_data_set(self):
         noise = "(self.rows[i] + torch.from_numpy(np.random.randn(5)), self.rows[i].sum().reshape(1))"
         own = "rows = rows[rank::world]; data = Rows(rows)"

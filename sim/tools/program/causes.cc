@@ -22,7 +22,7 @@ constexpr std::array kRows = {
     ProgramCauseRow{
         C::lr_scaled, "lr_scaled", "the learning rate depends on the number of ranks",
         "gradients are averaged already: leave the rate as it is for one device with this "
-        "global batch"},
+        "global batch, or make it of the global batch, not of the number of ranks"},
     ProgramCauseRow{C::same_samples, "same_samples", "ranks train on the same samples",
                     "give the loader a DistributedSampler, or slice by rank"},
     ProgramCauseRow{C::epoch_never_set, "epoch_never_set", "every epoch has the same order",

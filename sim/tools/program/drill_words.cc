@@ -37,15 +37,17 @@ std::string difference_of(const DrillFinding& found) {
 
 std::string at_line(const std::string& line) { return line.empty() ? "" : ", at " + line; }
 
-std::string parting_text(const DrillParting& parting) {
+// Of the same function at the same place, though for another operator, there is nothing to say.
+std::string parting_text(const DrillParting& parting, const std::string& begin) {
   const auto side = [](const DrillPlace& place) {
     return place.function.empty() ? "nothing like it" : words_of(place) + at_line(place.line);
   };
-  return fmt::format("ranks call {}; one device calls {}", side(parting.ranks), side(parting.one));
+  const std::string ranks = side(parting.ranks), one = side(parting.one);
+  return ranks == one ? "" : fmt::format("{}ranks call {}; one device calls {}", begin, ranks, one);
 }
 
 std::string parted_text(const DrillFinding& found) {
-  return found.parting ? "; operators part before: " + parting_text(*found.parting) : "";
+  return found.parting ? parting_text(*found.parting, "; operators part before: ") : "";
 }
 
 std::string backward_sentence(const DrillFinding& found) {
@@ -82,7 +84,7 @@ std::string sentence_of(const DrillFinding& found) {
           "norm before any operator used it",
           found.parameter, ranks_text(found.ranks), *found.distance);
     case DrillStage::calls:
-      return "all that both have fits, but operators part: " + parting_text(*found.parting);
+      return "all that both have fits, but operators part" + parting_text(*found.parting, ": ");
     case DrillStage::forward:
       return fmt::format("first operator beyond the bound: {}, forward{}: output {} {}{}",
                          words_of(found.place), at_line(found.place.line), shape_text(found.shape),

@@ -95,14 +95,25 @@ ProgramFinding judge_first_epoch(const std::vector<ProgramRank>& ranks, const Pr
   return judge_owners(ranks, had, samples_of(alone, 0, end_of_first_epoch(alone)), 0);
 }
 
-// What is at the same index of the same data set, and another sample on `other`.
-const std::pair<const std::pair<int64_t, int64_t>, std::string>* other_item(
-    const ProgramRank& rank, const ProgramRank& other) {
-  for (const auto& item : rank.items) {
-    const auto found = other.items.find(item.first);
-    if (found != other.items.end() && found->second != item.second) return &item;
+// Where a rank has another sample than `other` at the same index of the same data set.
+std::string other_item(const ProgramRank& rank, const ProgramRank& other,
+                       const std::string& where) {
+  for (const auto& [place, hash] : rank.items) {
+    const auto found = other.items.find(place);
+    if (found != other.items.end() && found->second != hash)
+      return fmt::format("sample {} of the data set is another one on rank {} than on {}",
+                         place.second, rank.rank, where);
   }
-  return nullptr;
+  return "";
+}
+
+std::string other_items(const std::vector<ProgramRank>& ranks, const ProgramRank& alone) {
+  for (size_t i = 1; i < ranks.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (std::string words = other_item(ranks[i], ranks[j], fmt::format("rank {}", ranks[j].rank));
+          !words.empty())
+        return words;
+  return other_item(ranks[0], alone, "one device");
 }
 
 }  // namespace
@@ -128,22 +139,18 @@ ProgramFinding judge_pool(const std::vector<ProgramRank>& ranks, const ProgramRa
 }
 
 ProgramFinding judge_items(const std::vector<ProgramRank>& ranks, const ProgramRank& alone) {
-  if (ranks[0].steps.empty()) return {};
-  const auto other_than = [](const ProgramRank& rank, const ProgramRank& other,
-                             const std::string& where) {
-    const auto* item = other_item(rank, other);
-    if (item == nullptr) return ProgramFinding{};
-    return told(ProgramCause::other_items, rank, 0,
-                fmt::format("sample {} of the data set is another one on rank {} than on {}",
-                            item->first.second, rank.rank, where));
-  };
-  for (size_t i = 1; i < ranks.size(); ++i)
-    for (size_t j = 0; j < i; ++j)
-      if (ProgramFinding found =
-              other_than(ranks[i], ranks[j], fmt::format("rank {}", ranks[j].rank));
-          found.verdict != Verdict::pass)
-        return found;
-  return other_than(ranks[0], alone, "one device");
+  const std::string words = other_items(ranks, alone);
+  if (words.empty() || ranks[0].steps.empty()) return {};
+  return told(ProgramCause::other_items, ranks[0], 0, words);
+}
+
+void take_cause_of_items(const std::vector<ProgramRank>& ranks, const ProgramRank& alone,
+                         ProgramFinding* found) {
+  if (found->verdict != Verdict::fail || found->cause != ProgramCause::unknown) return;
+  const std::string words = other_items(ranks, alone);
+  if (words.empty()) return;
+  found->cause = ProgramCause::other_items;
+  found->words += "; " + words;
 }
 
 ProgramFinding judge_first_weights(const std::vector<ProgramRank>& ranks,

@@ -16,6 +16,9 @@ ProgramFinding judge_pool(const std::vector<ProgramRank>& ranks, const ProgramRa
 // device, at each index: what was drawn when it was fetched is not among ProgramRank::items. Ranks
 // that make it each of what they have train on another one, and nobody else would see it.
 ProgramFinding judge_items(const std::vector<ProgramRank>& ranks, const ProgramRank& alone);
+// The same of a failure that nothing else explains, as where targets differ.
+void take_cause_of_items(const std::vector<ProgramRank>& ranks, const ProgramRank& alone,
+                         ProgramFinding* found);
 
 // Nor do ranks whose first weights were handed on say where they come from. If some are those of
 // one device, and all others are its own times a number, the same ones were drawn.

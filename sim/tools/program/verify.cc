@@ -381,6 +381,7 @@ int judge_both(const Session& session, ProgramWorld* found) {
   const int signal =
       lane.finding.other_data ? judge_with_ranks_data(session, one, found, &lane, &pair) : 0;
   take_cause_of_replicas(found->lanes, &lane.finding);
+  take_cause_of_items(several.ranks, one.ranks[0], &lane.finding);
   if (lane.finding.verdict == Verdict::fail && !judges_hook(session.options))
     found->comm_hook = several.ranks[0].comm_hook;
   found->lanes.push_back(lane);
