@@ -16,8 +16,7 @@ InputErrors take_json(std::string_view text, const std::string& path, const Take
   try {
     wrong = take(json.value());
   } catch (const nlohmann::json::exception& error) {
-    wrong = error.what();  // "[json.exception.out_of_range.403] key 'rank' not found"
-    wrong.erase(0, wrong.find(' ') + 1);
+    wrong = problem_of(error);
   }
   return wrong.empty() ? InputErrors() : InputErrors{file_error(path, wrong)};
 }

@@ -380,6 +380,14 @@ Expected<PlacedJson> read_json_of(const SchemaNode& schema, std::string_view tex
   return read;
 }
 
+std::string problem_of(const nlohmann::json::exception& error) {
+  constexpr int kFirstOfCalls = 304, kLastOfCalls = 315;  // "cannot use at() with null"
+  if (error.id >= kFirstOfCalls && error.id <= kLastOfCalls)
+    return "a value is of another type than is expected";
+  const std::string words = error.what();  // "[json.exception.out_of_range.403] key ..."
+  return shortened(words.substr(words.find(' ') + 1));
+}
+
 Expected<Json> parse_foreign_json(std::string_view text, const std::string& file,
                                   const std::string& what, const JsonLimits& limits) {
   Json document;

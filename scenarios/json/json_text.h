@@ -67,6 +67,10 @@ struct PlacedJson {
 Expected<PlacedJson> read_json_of(const SchemaNode& schema, std::string_view text,
                                   const std::string& file);
 
+// What a document that was taken apart lacks, short and without the library's name of it: "key
+// 'rank' not found".
+std::string problem_of(const nlohmann::json::exception& error);
+
 // The same without a schema, and where places are not needed. `what` tells a user what the file
 // should be ("what --json of an earlier invocation wrote"): the error's `allowed` where the JSON
 // itself says none.

@@ -7,6 +7,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "python"))
 from lockstep.agent.deals import Deals, Iteration, bytes_of  # noqa: E402
+from lockstep.agent.items import Items  # noqa: E402
 
 
 class Sampler:
@@ -61,7 +62,7 @@ class Model:
 class DealsTest(unittest.TestCase):
     def setUp(self):
         self.end = {"stale_epochs": 0, "padded": 0, "replicas": 0, "replicas_dealt": [], "shuffles": [], "splits": []}
-        self.recorder = types.SimpleNamespace(end=self.end, calls=0, world=2, position=0, batches=0, computed={})
+        self.recorder = types.SimpleNamespace(end=self.end, calls=0, world=2, position=0, batches=0, computed={}, items=Items())
         self.deals = self.recorder.deals = Deals(self.recorder)
         self.loader = Loader(self.deals, Sampler())
 

@@ -71,8 +71,10 @@ class Items(FolderTest):
 
     def test_what_is_drawn_or_cut_up_before_is_no_other_data_set(self):
         noise = "(self.rows[i] + torch.from_numpy(np.random.randn(5)), self.rows[i].sum().reshape(1))"
+        other = noise.replace("np.random", "self.drawn")
         own = "rows = rows[rank::world]; data = Rows(rows)"
         for arguments in ({"item": noise}, {"item": noise, "loader": LOADER.format(2)},
+                          {"made": "data.drawn = np.random.RandomState(rank)", "item": other, "loader": "if epoch: break\n    " + LOADER.format(0)},
                           {"made": own, "loader": "loader = DataLoader(data, 4)"}):
             with self.subTest(arguments):
                 code, said = self.verify(**arguments)

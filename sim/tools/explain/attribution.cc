@@ -9,6 +9,7 @@
 #include <string>
 
 #include "sim/tools/explain/flight_calls.h"
+#include "sim/tools/explain/flight_counts.h"
 #include "sim/tools/explain/flight_groups.h"
 #include "sim/tools/explain/flight_lateness.h"
 #include "sim/tools/explain/flight_mismatch.h"
@@ -29,20 +30,17 @@ class FlightAttribution {
       only_logs_ &= dump.from_log;
       if (dump.lost_numbers) lost_numbers_.insert(dump.rank);
     }
-    for (auto& [name, group] : groups_)
-      for (const int64_t rank : group.members)
-        if (!dumped_.contains(rank)) absent_.insert(rank);
-    // Gloo's dumps do not say who is in a group: numbers that are missing tell of a rank.
-    int64_t ranks = dumped_.empty() ? 0 : *dumped_.rbegin();
-    for (const FlightDump& dump : dumps) ranks = std::max(ranks, dump.ranks_at_least);
-    for (int64_t rank = 0; rank < std::min<int64_t>(ranks, 100'000); ++rank)
-      if (!dumped_.contains(rank)) absent_.insert(rank);
+    absent_ = ranks_without_dump(dumps, groups_);
     for (const RankSet* known : {&dumped_, &absent_})
       if (!known->empty()) ranks_ = std::max(ranks_, *known->rbegin() + 1);
   }
 
   FlightFinding run() {
     finding_.ranks = ranks_;
+    if (const RankSet others = of_other_moments(groups_); !others.empty()) {
+      leave_undecided(others, whether_same_moment(others), &finding_);
+      return std::move(finding_);
+    }
     if (find_mismatch(true)) return std::move(finding_);
     for (const auto& [name, group] : groups_) wait_in(name, group);
     find_transfers();
@@ -69,6 +67,17 @@ class FlightAttribution {
     if (arrivals == group.collectives.end()) return;
     for (const FlightArrival& arrival : arrivals->second)
       finding_.timeout_ms = std::max(finding_.timeout_ms, arrival.entry->timeout_ms);
+  }
+
+  void doubt_for_counts() {
+    if (finding_.kind != FlightClass::nothing || !finding_.decided) return;
+    for (const CountsApart& apart : counts_apart(groups_)) {
+      finding_.candidates.insert(apart.behind.begin(), apart.behind.end());
+      doubt(
+          fmt::format("what {} did not call: of group {} ({}) the dumps hold counts alone, and "
+                      "others had called {} collectives",
+                      rank_list(apart.behind), apart.group, apart.description, apart.most));
+    }
   }
 
   bool find_mismatch(bool open) {
@@ -184,11 +193,6 @@ class FlightAttribution {
     for (const auto& [rank, side] : transfers_.unstarted)
       unstarted_.try_emplace(rank,
                              Missed{side.group, side.sequence, side.operation, side.waiting, true});
-  }
-
-  static bool is_missed(const GroupRecord& group, int64_t sequence) {
-    return std::any_of(group.status.begin(), group.status.end(),
-                       [&](const auto& one) { return one.second.enqueued < sequence; });
   }
 
   void find_held(const std::string& name, const GroupRecord& group) {
@@ -333,6 +337,7 @@ class FlightAttribution {
     for (const auto& [rank, waiting] : waiting_) finding_.victims.insert(rank);
     doubt_for_transfers();
     doubt_for_absent();
+    doubt_for_counts();
     finding_.times_unclear = !unaligned_.empty();
     if (!unaligned_.empty()) {
       doubt(
@@ -423,11 +428,7 @@ class FlightAttribution {
 
   // Whose last call nobody else tells of waits, as far as is known, for a rank that left no dump.
   bool waits_alone(int64_t rank, const Missed& missed) {
-    const std::vector<FlightEntry>& entries = dump_of(rank).entries;
-    const auto last = std::max_element(
-        entries.begin(), entries.end(),
-        [](const FlightEntry& a, const FlightEntry& b) { return a.created_ns < b.created_ns; });
-    const auto alone = last == entries.end() ? alone_.end() : alone_.find(&*last);
+    const auto alone = alone_.find(last_call(dump_of(rank)));
     if (alone == alone_.end()) return false;
     place(FlightClass::never_entered, missed.group, groups_.at(missed.group), missed.sequence,
           missed.operation);
@@ -460,6 +461,7 @@ class FlightAttribution {
     for (const std::string& name : ambiguous_)
       doubt(fmt::format("which ranks group {} has: dumps disagree", name));
     if (finding_.decided) return;
+    finding_.accused = finding_.guilty;
     finding_.candidates.insert(finding_.guilty.begin(), finding_.guilty.end());
     finding_.guilty.clear();
   }

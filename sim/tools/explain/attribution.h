@@ -39,6 +39,7 @@ struct FlightFinding {
   bool decided = true;  // guilty is the whole set, or there is nothing to explain
   RankSet guilty;       // empty where undecided
   RankSet candidates;   // where undecided
+  RankSet accused;      // of these, whom the dumps say something of; the others may be anything
   RankSet victims;
   std::string group, description, operation;  // of the collective in which it shows
   int64_t sequence = -1;

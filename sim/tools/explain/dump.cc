@@ -297,7 +297,7 @@ Expected<FlightDump> flight_dump_of(const std::string& bytes, const std::string&
     dump.file = path;
     return dump;
   } catch (const nlohmann::json::exception& error) {
-    return file_error(path, "is no such dump: " + shortened(error.what()), kExpected);
+    return file_error(path, "is no such dump: " + problem_of(error), kExpected);
   }
 }
 

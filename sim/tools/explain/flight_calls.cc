@@ -45,4 +45,11 @@ void share_starts(std::vector<FlightDump>* dumps) {
   for (FlightDump& dump : *dumps) dump.tells_starts |= told && !completed_something(dump);
 }
 
+const FlightEntry* last_call(const FlightDump& dump) {
+  const auto last = std::max_element(
+      dump.entries.begin(), dump.entries.end(),
+      [](const FlightEntry& a, const FlightEntry& b) { return a.created_ns < b.created_ns; });
+  return last == dump.entries.end() ? nullptr : &*last;
+}
+
 }  // namespace lockstep

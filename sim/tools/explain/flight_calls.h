@@ -19,4 +19,7 @@ bool ends_in_point_to_point(const FlightDump& dump);
 // where all tell in which something has.
 void share_starts(std::vector<FlightDump>* dumps);
 
+// The newest; null: there is none.
+const FlightEntry* last_call(const FlightDump& dump);
+
 }  // namespace lockstep

@@ -96,4 +96,20 @@ std::map<std::string, GroupRecord> flight_groups(const std::vector<FlightDump>& 
   return FlightGroups(ambiguous).of(dumps);
 }
 
+RankSet ranks_without_dump(const std::vector<FlightDump>& dumps,
+                           const std::map<std::string, GroupRecord>& groups) {
+  constexpr int64_t kMost = 100'000;
+  RankSet dumped, absent;
+  int64_t ranks = 0;
+  for (const FlightDump& dump : dumps) {
+    dumped.insert(dump.rank);
+    ranks = std::max({ranks, dump.rank, dump.ranks_at_least});
+  }
+  for (const auto& [name, group] : groups)
+    absent.insert(group.members.begin(), group.members.end());
+  for (int64_t rank = 0; rank < std::min(ranks, kMost); ++rank) absent.insert(rank);
+  for (const int64_t rank : dumped) absent.erase(rank);
+  return absent;
+}
+
 }  // namespace lockstep

@@ -37,4 +37,9 @@ bool is_whole(const FlightDump& dump);
 std::map<std::string, GroupRecord> flight_groups(const std::vector<FlightDump>& dumps,
                                                  std::set<std::string>* ambiguous);
 
+// Members of groups, and ranks whose numbers are missing, since Gloo's dumps do not say who is in
+// one.
+RankSet ranks_without_dump(const std::vector<FlightDump>& dumps,
+                           const std::map<std::string, GroupRecord>& groups);
+
 }  // namespace lockstep

@@ -31,6 +31,7 @@ bool is_own_signal(int64_t signal) {
 struct RankStory {
   const LogEvent* victim = nullptr;     // the first time-out or lost peer
   const LogEvent* exception = nullptr;  // its own, before that
+  const LogEvent* later = nullptr;      // its own, after a lost connection that it may have caught
   const LogEvent* end = nullptr;
   const LogEvent* stuck = nullptr;  // its watchdog, before the rank reported anything else
   bool stopped = false;
@@ -126,6 +127,9 @@ class JobAttribution {
       case LogEventKind::exception:
         // After what it lost, or in another file than that, it is a consequence.
         if (story->victim == nullptr && story->exception == nullptr) story->exception = &event;
+        if (story->victim != nullptr && story->victim->kind == LogEventKind::lost_peer &&
+            !story->victim->certain && event.certain && event.own)
+          story->later = &event;
         break;
       case LogEventKind::ended:
         if (story->end == nullptr || (story->end->signal == 0 && event.signal != 0))
@@ -155,7 +159,7 @@ class JobAttribution {
     const bool ended = exception != nullptr &&
                        (exception->certain || (story.end != nullptr && story.victim == nullptr));
     if (first && exception->own && !exception->local && ended) return Death::own;
-    if (first) return Death::unclear;
+    if (first || story.later != nullptr) return Death::unclear;
     if (story.victim != nullptr || story.end == nullptr) return Death::none;
     const bool own = is_own_signal(story.end->signal) && !story.end->local && !story.end->forced;
     return own ? Death::own : Death::unclear;
@@ -190,6 +194,7 @@ class JobAttribution {
   void conclude_died() {
     for (const int64_t rank : died_) finding_.evidence.push_back(how_it_died(rank));
     RankSet others = finding_.guilty;
+    others.insert(finding_.accused.begin(), finding_.accused.end());
     for (const int64_t rank : died_) others.erase(rank);
     if (died_.size() > 1) {
       undecided("which of them ended first", died_);
@@ -355,7 +360,9 @@ class JobAttribution {
     size_t told = 0;
     for (const int64_t rank : unclear_) {
       const RankStory& story = stories_.at(rank);
-      const LogEvent* event = story.exception != nullptr ? story.exception : story.end;
+      const LogEvent* event = story.exception != nullptr ? story.exception
+                              : story.later != nullptr   ? story.later
+                                                         : story.end;
       if (event == nullptr || ++told > kMostTold) continue;
       finding_.evidence.push_back(
           fmt::format("rank {} ended ({}): {}", rank, place_of(*event), event->text));

@@ -15,13 +15,12 @@
 #include <utility>
 
 #include "scenarios/base/text.h"
+#include "sim/tools/explain/arrival_steps.h"
 #include "sim/tools/explain/stages.h"
 
 namespace lockstep {
 namespace {
 
-constexpr size_t kLeastSteps = 6;
-constexpr size_t kMostCalls = 512;  // of a step
 // Of a group so many collectives are looked at, the newest, and fewer where it has many ranks.
 constexpr size_t kMostCollectives = 8192, kLeastKept = 64, kMostArrivals = 16'000'000;
 constexpr double kLeastSlowdown = 1.08;
@@ -32,22 +31,6 @@ constexpr double kInTime = 0.35;          // of its lateness: what counts as non
 constexpr size_t kLeastOutside = 4;       // collectives outside of the steps
 constexpr double kTrimmed = 0.1;          // of the steps, at either end: a hiccup is no lateness
 constexpr double kLeastDeviations = 4.1;  // of a normal distribution: a chance of 1 in 50,000
-
-// Of two in the middle the smaller one: of two ranks, that which came first.
-double middle(std::vector<double> values) {
-  const auto at = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
-
-// Who came when to the collectives of a group, of those that all its dumps tell of.
-struct GroupArrivals {
-  std::string name, description;
-  std::vector<int64_t> ranks;
-  std::vector<const FlightEntry*> calls;     // the first rank's
-  std::vector<size_t> kinds;                 // of calls: those that are alike have one number
-  std::vector<std::vector<double>> came_ms;  // by collective, by index of the rank
-};
 
 // What one dump holds of a group, oldest first.
 struct Member {
@@ -118,67 +101,6 @@ double deviations_above_zero(std::vector<double> values) {
          (8 * freedom + 3);
 }
 
-// Collectives [begin, begin + steps * calls) are `steps` steps.
-struct Steps {
-  size_t begin = 0, calls = 0, steps = 0;
-};
-
-// The longest stretch in which each call is that of `calls` collectives before.
-Steps repeated(const std::vector<size_t>& all, size_t calls) {
-  Steps best;
-  size_t run = 0, longest = 0;
-  for (size_t i = calls; i < all.size(); ++i) {
-    run = all[i] == all[i - calls] ? run + 1 : 0;
-    if (run <= longest) continue;
-    longest = run;
-    best = {i + 1 - run - calls, calls, (run + calls) / calls};
-  }
-  return best;
-}
-
-// Of the times between collectives, what is left when each has the median of its place in the step.
-double unevenness(const GroupArrivals& group, const Steps& steps) {
-  std::vector<std::vector<double>> by_place(steps.calls);
-  for (size_t i = steps.begin + 1; i < steps.begin + steps.steps * steps.calls; ++i)
-    by_place[(i - steps.begin) % steps.calls].push_back(group.came_ms[i][0] -
-                                                        group.came_ms[i - 1][0]);
-  double sum = 0;
-  for (const std::vector<double>& gaps : by_place) {
-    if (gaps.empty()) continue;
-    const double usual = middle(gaps);
-    for (const double gap : gaps) sum += std::abs(gap - usual);
-  }
-  return sum;
-}
-
-// Buckets of one size repeat from call to call: that a step has several of them, times alone tell.
-Steps widened(const GroupArrivals& group, const Steps& calls) {
-  constexpr double kAsGood = 1.15, kMuchBetter = 0.6;
-  const size_t collectives = calls.steps * calls.calls;
-  std::vector<std::pair<Steps, double>> tried;
-  double least = 0;
-  for (size_t wide = calls.calls; wide <= kMostCalls && collectives / wide >= kLeastSteps;
-       wide += calls.calls) {
-    const Steps steps{calls.begin, wide, collectives / wide};
-    tried.emplace_back(steps, unevenness(group, steps));
-    if (tried.size() == 1 || tried.back().second < least) least = tried.back().second;
-  }
-  if (tried.empty() || least > kMuchBetter * tried.front().second) return calls;
-  for (const auto& [steps, rest] : tried)
-    if (rest <= kAsGood * least) return steps;
-  return calls;
-}
-
-Steps steps_of(const GroupArrivals& group) {
-  Steps best;
-  for (size_t calls = 1; calls <= std::min(kMostCalls, group.calls.size() / kLeastSteps); ++calls) {
-    const Steps found = repeated(group.kinds, calls);
-    const size_t most = best.steps * best.calls + best.steps * best.calls / 8;
-    if (found.steps >= kLeastSteps && found.steps * found.calls > most) best = found;
-  }
-  return best.steps == 0 ? best : widened(group, best);
-}
-
 // Where nobody is named, nobody is known to have waited.
 void doubt(const RankSet& others, const std::string& why, FlightFinding* finding) {
   leave_undecided(others, why, finding);
@@ -228,6 +150,7 @@ class LateArrivals {
     write(!late.empty() ? late : !unsure.empty() ? unsure : by_chance, finding);
     doubt_few_steps(by_chance, finding);
     doubt_who_is_late(late.size() + unsure.size() + by_chance.size(), finding);
+    doubt_queued_calls(finding);
     if (!unsure.empty())
       doubt(unsure,
             fmt::format(
@@ -320,6 +243,39 @@ class LateArrivals {
           fmt::format("more steps: in these {}, {} may have come late by chance", steps_.steps,
                       rank_list(by_chance)),
           finding);
+  }
+
+  // The place after a pause that is clearly the longest, or else where the steps were found to
+  // begin.
+  size_t first_of_step() const {
+    constexpr double kClearly = 1.5;
+    std::vector<std::vector<double>> pauses(steps_.calls);
+    for (size_t i = steps_.begin + 1; i < steps_.begin + steps_.steps * steps_.calls; ++i)
+      pauses[(i - steps_.begin) % steps_.calls].push_back(middle_ms_[i] - middle_ms_[i - 1]);
+    std::vector<std::pair<double, size_t>> longest;
+    for (size_t place = 0; place < steps_.calls; ++place)
+      longest.emplace_back(middle(pauses[place]), place);
+    std::sort(longest.rbegin(), longest.rend());
+    const bool clear = longest.size() == 1 || longest[0].first > kClearly * longest[1].first;
+    return clear ? longest[0].second : 0;
+  }
+
+  void doubt_queued_calls(FlightFinding* finding) const {
+    if (clocks_agree_ || group_.calls.front()->gloo || finding->guilty.empty()) return;
+    const size_t first = first_of_step();
+    RankSet queued;
+    for (size_t rank = 0; rank < group_.ranks.size(); ++rank)
+      if (finding->guilty.contains(group_.ranks[rank]) &&
+          usual_ms_[first][rank] > kInTime * usual_ms_[place_][rank])
+        queued.insert(group_.ranks[rank]);
+    if (queued.empty()) return;
+    doubt(
+        queued,
+        fmt::format("whether anybody waits for {}: late to the first call of a step, as who waits "
+                    "for the GPU in each step (loss.item()) where the others queue their calls; "
+                    "traces of torch.profiler tell",
+                    rank_list(queued)),
+        finding);
   }
 
   // Of two ranks, one is named.

@@ -9,7 +9,7 @@
 namespace lockstep {
 
 struct ArrivalClocks {
-  bool agree = false;
+  bool agree = false;                // as in traces, whose times are those of what ran
   std::string_view source = "dump";  // what tells of a rank
 };
 
@@ -25,6 +25,9 @@ struct ArrivalClocks {
 // looks the same, unless it comes in time to another collective of the step, or to most of those
 // outside of the steps, or where clocks are known to agree: else it is undecided, as where ranks
 // take turns, half of more than two ranks are late, steps are too few, or a dump is missing.
+// Dumps have the times of calls, which NCCL only queues: a rank that waits for its GPU in each step
+// (loss.item() on one of them) calls the first collective of a step after the others and keeps
+// nobody waiting. So over NCCL a rank that is late there already is undecided.
 // Returns whether any group had steps enough to tell.
 bool find_late_arrivals(const std::vector<FlightDump>& dumps, FlightFinding* finding,
                         const ArrivalClocks& clocks = {});

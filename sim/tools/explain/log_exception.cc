@@ -121,7 +121,17 @@ constexpr std::array kWords = {
     // Of processes that the rank started, which say themselves why they ended.
     WordOrigin{"engine core", ExceptionOrigin::unclear},
     WordOrigin{"worker failed", ExceptionOrigin::unclear},
+    // Told to stop, by whom nobody says.
+    WordOrigin{"sigterm", ExceptionOrigin::unclear},
+    WordOrigin{"sigusr", ExceptionOrigin::unclear},
+    WordOrigin{"signal 15", ExceptionOrigin::unclear},
+    WordOrigin{"preempt", ExceptionOrigin::unclear},
 };
+
+// What PyTorch raises of C++. In a message of another type, as of a KeyError: 'timeout', or of a
+// server that did not answer, the words of communication need not be of peers.
+constexpr std::array<std::string_view, 6> kOfPyTorch = {"RuntimeError", "c10",   "gloo",
+                                                        "std",          "Error", "Exception"};
 
 // A worker of the DataLoader, which whoever ends the job ends, too.
 constexpr std::string_view kEndedWorker = "is killed by signal: terminated";
@@ -180,8 +190,11 @@ ExceptionOrigin origin_of_exception(std::string_view line, bool in_distributed) 
   auto found = ExceptionOrigin::own;
   for (const WordOrigin& row : kWords) {
     if (row.origin == ExceptionOrigin::own || !has_word(low, row.word)) continue;
-    if (row.origin == ExceptionOrigin::communication) return row.origin;
-    found = row.origin;
+    const bool is_pytorch =
+        std::find(kOfPyTorch.begin(), kOfPyTorch.end(), type) != kOfPyTorch.end();
+    if (row.origin == ExceptionOrigin::communication && is_pytorch) return row.origin;
+    found = ExceptionOrigin::unclear;
+    if (row.origin == ExceptionOrigin::launcher) found = row.origin;
   }
   return in_distributed ? ExceptionOrigin::unclear : found;
 }

@@ -52,4 +52,15 @@ std::set<int64_t> ranks_in(std::string_view text) {
   return ranks;
 }
 
+bool tells_of_steps(std::string_view line) {
+  constexpr std::array<std::string_view, 4> kWords = {"step", "epoch", "iter", "loss"};
+  std::string low(line.substr(0, 200));
+  std::transform(low.begin(), low.end(), low.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const bool has_word = std::any_of(kWords.begin(), kWords.end(), [&](std::string_view word) {
+    return low.find(word) != std::string::npos;
+  });
+  return has_word && low.find_first_of("0123456789") != std::string::npos;
+}
+
 }  // namespace lockstep

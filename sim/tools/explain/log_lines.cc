@@ -129,6 +129,7 @@ void LogReader::take(std::string_view line) {
   if (prefix.rank < 0) prefix.rank = file_rank_;
   if (prefix.rank >= 0 && prefix.rank < kLogRankMost) ++lines_of_[prefix.rank];
   if (wrapped_ > 0) take_wrapped(prefix.rest);
+  if (!uncaught_.empty()) doubt_uncaught(prefix);
   const bool known = known_words().any_in(line);
   if ((known || !tracebacks_.empty()) && take_traceback(line, prefix)) return;
   if (known) take_recognized(line, prefix);
@@ -155,6 +156,21 @@ void LogReader::keep(LogEvent event, const LogPrefix& prefix, std::string_view t
   events_.push_back(std::move(kept));
 }
 
+void LogReader::note_uncaught(const LogPrefix& prefix, bool alone) {
+  if (prefix.uncaught && !events_.empty() && events_.back().event.certain &&
+      uncaught_.size() < static_cast<size_t>(kLogRankMost))
+    uncaught_[prefix.rank] = {events_.size() - 1, alone};
+}
+
+// A launcher or the program itself may write "[rank3]: " as well: who trains on was caught.
+void LogReader::doubt_uncaught(const LogPrefix& prefix) {
+  const auto found = uncaught_.find(prefix.rank);
+  if (found == uncaught_.end() || !prefix.uncaught || prefix.rest.empty()) return;
+  if (!found->second.alone && !tells_of_steps(prefix.rest)) return;
+  events_[found->second.event].event.certain = false;
+  uncaught_.erase(found);
+}
+
 // The exception before was caught: what its handler raised ended the process.
 void LogReader::forget_handled(const LogPrefix& prefix) {
   if (events_.empty()) return;
@@ -176,6 +192,7 @@ void LogReader::forget_attempt() {
   std::erase_if(events_, [](const Kept& kept) { return kept.event.kind != world; });
   kept_.clear();
   tracebacks_.clear();
+  uncaught_.clear();
 }
 
 void LogReader::find_rank(std::string_view line, std::string_view needle, const LogPrefix& prefix,
@@ -268,7 +285,9 @@ void LogReader::take_last_line(const LogPrefix& prefix) {
   LogEvent event;
   event.kind = LogEventKind::exception;
   event.own = event.certain = true;
+  const size_t before = events_.size();
   keep(std::move(event), prefix, prefix.rest);
+  if (events_.size() > before) note_uncaught(prefix, true);
 }
 
 // What says how the lines after it are to be read.
@@ -401,6 +420,7 @@ void LogReader::end_traceback(Traceback* traceback, std::string_view line,
   if (origin != ExceptionOrigin::own) take_recognized(line, prefix);
   // A line of the table, which says more; or one after which another attempt begins, of which the
   // traceback is not.
+  if (events_.size() > before) events_.back().event.certain |= uncaught;
   if (events_.size() > before || tracebacks_.empty()) return;
   if (traceback->passing && origin != ExceptionOrigin::communication) return;
   LogEvent event;
@@ -427,6 +447,7 @@ void LogReader::end_traceback(Traceback* traceback, std::string_view line,
       break;
   }
   keep(std::move(event), prefix, prefix.rest);
+  if (events_.size() > before) note_uncaught(prefix, false);
 }
 
 // Whose the file is, as far as one rank's.

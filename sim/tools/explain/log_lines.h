@@ -56,6 +56,8 @@ class LogReader {
   void go_on_with(Traceback* traceback, std::string_view line, const LogPrefix& prefix);
   void end_traceback(Traceback* traceback, std::string_view line, const LogPrefix& prefix);
   void keep(LogEvent event, const LogPrefix& prefix, std::string_view text);
+  void note_uncaught(const LogPrefix& prefix, bool alone);
+  void doubt_uncaught(const LogPrefix& prefix);
   void find_rank(std::string_view line, std::string_view needle, const LogPrefix& prefix,
                  LogEvent* event);
   void take_wrapped(std::string_view line);
@@ -90,6 +92,12 @@ class LogReader {
   std::vector<Kept> events_;
   std::map<std::pair<int64_t, LogEventKind>, int64_t> kept_;
   std::map<int64_t, Traceback> tracebacks_;
+  // By rank: the exception that, as its prefix says, nobody caught, and was that a line alone?
+  struct Uncaught {
+    size_t event;
+    bool alone;
+  };
+  std::map<int64_t, Uncaught> uncaught_;
   std::map<int64_t, int64_t>
       passing_;  // by rank: the line that says of what comes that it ends nothing
   std::map<int64_t, int64_t> lines_of_;  // by rank: how many there were

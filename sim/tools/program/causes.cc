@@ -103,7 +103,7 @@ constexpr std::array kRows = {
                     "decide on a value that all ranks share: all_reduce or broadcast what a "
                     "schedule depends on"},
     ProgramCauseRow{C::changed_between_steps, "changed_between_steps",
-                    "some ranks changed their parameters between two steps, outside "
+                    "some ranks changed their parameters outside "
                     "optimizer.step()",
                     "change parameters on every rank alike, or broadcast them afterwards"},
     ProgramCauseRow{C::gathered_as_constants, "gathered_as_constants",

@@ -68,14 +68,15 @@ std::vector<GroupWait> group_waits(const ProgramRun& run, int64_t as_of_ns) {
   return waits;
 }
 
-bool holds(const std::vector<int64_t>& ranks, int64_t rank) {
+bool has_rank(const std::vector<int64_t>& ranks, int64_t rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
 // What it waits in for longest; null: in none.
 const GroupWait* wait_of(const std::vector<GroupWait>& waits, int64_t rank) {
-  const auto found = std::find_if(waits.begin(), waits.end(),
-                                  [&](const GroupWait& wait) { return holds(wait.waiting, rank); });
+  const auto found = std::find_if(waits.begin(), waits.end(), [&](const GroupWait& wait) {
+    return has_rank(wait.waiting, rank);
+  });
   return found == waits.end() ? nullptr : &*found;
 }
 
@@ -108,7 +109,7 @@ std::optional<GroupWait> root_of_group_wait(const ProgramRun& run, int64_t rank,
   for (const GroupWait& wait : waits)
     if (root_of(waits, wait).missing == root.missing)
       for (const int64_t waiting : wait.waiting)
-        if (!holds(root.victims, waiting)) root.victims.push_back(waiting);
+        if (!has_rank(root.victims, waiting)) root.victims.push_back(waiting);
   std::sort(root.victims.begin(), root.victims.end());
   return root;
 }

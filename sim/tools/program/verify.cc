@@ -377,6 +377,12 @@ int judge_both(const Session& session, ProgramWorld* found) {
   if (one.signal != 0 || !one.why.empty()) return one.signal;
   ProgramLane lane = {ProgramLaneKind::float64, judge_one_device(several.ranks, one.ranks[0]),
                       one_device_control_fails(several.ranks, one.ranks[0])};
+  if (const ProgramFinding& replicas = found->lanes[0].finding;
+      lane.finding.other_data && replicas.cause == ProgramCause::changed_between_steps &&
+      replicas.step == 1)
+    lane.finding = inconclusive(
+        "ranks make their first step from weights that differ, as lane replica says, and one "
+        "device has one set of them");
   Pair pair{.seconds = several.seconds + one.seconds};
   const int signal =
       lane.finding.other_data ? judge_with_ranks_data(session, one, found, &lane, &pair) : 0;

@@ -68,6 +68,34 @@ TEST(ExplainAttribution, WhoNeverEnteredIsGuiltyAndWhoWaitsIsNot) {
   EXPECT_EQ(found.sequence, 4);
 }
 
+TEST(ExplainAttribution, ADumpOfAnotherMomentAccusesNobody) {
+  auto job = made_job(false, 12);
+  job[1].entries.resize(5);  // asked for earlier, or left by a run that is over
+  job[1].status["0"] = {5, 5};
+  enter(&job[0], 13, false, 130);
+  enter(&job[2], 13, false, 130);
+  const FlightFinding found = attribute(job);
+  EXPECT_FALSE(found.decided);
+  EXPECT_TRUE(found.guilty.empty());
+  EXPECT_EQ(found.candidates, RankSet{1});
+  ASSERT_EQ(found.missing.size(), 1U);
+  EXPECT_NE(found.missing[0].find("whether the dump of rank 1 is of the same moment"),
+            std::string::npos);
+  for (FlightDump& dump : job)  // a broadcast's root goes ahead
+    for (FlightEntry& entry : dump.entries) entry.operation = "broadcast";
+  EXPECT_EQ(attribute(job).guilty, RankSet{1});
+}
+
+TEST(ExplainAttribution, CountsWithoutCallsNameNobodyAndAreNotNothing) {
+  auto job = made_job();
+  for (FlightDump& dump : job) dump.entries.clear();
+  EXPECT_TRUE(attribute(job).decided);
+  job[0].status["0"].enqueued = job[2].status["0"].enqueued = 4;
+  const FlightFinding found = attribute(job);
+  EXPECT_FALSE(found.decided);
+  EXPECT_EQ(found.candidates, RankSet{1});
+}
+
 TEST(ExplainAttribution, AChainOverTwoGroupsIsFollowedToItsRoot) {
   auto job = made_job();
   enter(&job[0], 4, false, 40);

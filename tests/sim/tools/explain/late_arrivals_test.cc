@@ -21,6 +21,7 @@ struct MadeJob {
   bool alike = false;         // buckets of one size
   bool startup = true;        // the recorder holds what came before the steps
   double clock_ahead_ms = 0;  // of the last rank
+  bool gloo = true;           // or calls are queued, as NCCL's are
   uint64_t seed = 1;
 
   std::vector<FlightDump> dumps() const {
@@ -64,12 +65,26 @@ struct MadeJob {
     entry.sizes = "[[" + std::to_string(size) + "]]";
     entry.sequence = static_cast<int64_t>(dump->entries.size()) + 1;
     entry.record = entry.sequence - 1;
+    entry.gloo = gloo;
     const double ahead = dump->rank == world_size - 1 ? clock_ahead_ms : 0;
     entry.created_ns = static_cast<int64_t>((at_ms + ahead) * 1e6);
     dump->entries.push_back(entry);
     return at_ms;
   }
 };
+
+// Who waits for its GPU in each step calls the next one after the others, which have queued theirs.
+TEST(LateArrivals, WhereCallsAreQueuedWhoBeginsAStepLateKeepsNobodyWaiting) {
+  MadeJob job{.late = 1, .before_bucket = 0, .late_ms = 20, .gloo = false};
+  FlightFinding found = job.finding();
+  EXPECT_FALSE(found.decided);
+  EXPECT_EQ(found.candidates, RankSet{1});
+  EXPECT_TRUE(found.guilty.empty());
+  job.before_bucket = 2;
+  EXPECT_EQ(job.finding().guilty, RankSet{1});
+  job = {.late = 1, .before_bucket = 0, .late_ms = 20};
+  EXPECT_EQ(job.finding().guilty, RankSet{1});
+}
 
 TEST(LateArrivals, WhoIsLateInEachStepIsNamedWithWhatItCosts) {
   const FlightFinding found = MadeJob{.late = 1, .before_bucket = 2, .late_ms = 20}.finding();

@@ -109,6 +109,42 @@ TEST(JobLogs, WhoHoldsWhatOthersCompletedIsNamed) {
   EXPECT_EQ(found.guilty, RankSet{1});
 }
 
+TEST(JobLogs, WordsOfCommunicationInAnExceptionOfAnotherTypeAreNoLostPeer) {
+  for (const char* exception :
+       {"KeyError: 'timeout'", "ValueError: invalid socket_timeout",
+        "subprocess.TimeoutExpired: Command 'nvidia-smi' timed out after 5 seconds",
+        "InterruptedError: SIGTERM received, exiting"}) {
+    const FlightFinding found = attribute_text(raised("[rank1]: ", exception) +
+                                               raised("[rank0]: ", kClosed) + "[rank2]: step 7\n");
+    EXPECT_FALSE(found.decided) << exception;
+    EXPECT_TRUE(found.guilty.empty()) << exception;
+    EXPECT_TRUE(found.candidates.contains(1)) << exception;
+  }
+}
+
+TEST(JobLogs, WhoTrainsOnAfterAnExceptionHasCaughtIt) {
+  const std::string lines = "[rank0]: step 30 loss 0.5\n[rank1]: step 30 loss 0.5\n";
+  const std::string message = "[rank1]: For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n";
+  EXPECT_EQ(attribute_text(raised("[rank1]: ", "KeyError: 'jpg'") + message).guilty, RankSet{1});
+  EXPECT_TRUE(attribute_text(raised("[rank1]: ", "KeyError: 'jpg'") + lines).guilty.empty());
+  const std::string memory = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB\n";
+  EXPECT_EQ(attribute_text(memory).guilty, RankSet{1});
+  EXPECT_TRUE(attribute_text(memory + "[rank1]: falling back to batch 4\n").guilty.empty());
+}
+
+TEST(JobLogs, ALostConnectionThatWasCaughtHidesNoException) {
+  const std::string caught =
+      "Traceback (most recent call last):\n  File \"a.py\", line 3\n"
+      "ConnectionResetError: [Errno 104] Connection reset by peer\n";
+  JobEvidence job;
+  add(&job, caught + raised("[rank1]: ", "ValueError: no gradient"), 1);
+  add(&job, raised("[rank0]: ", kClosed), 0);
+  add(&job, "step 30\n", 2);
+  const FlightFinding found = attribute_job(job);
+  EXPECT_FALSE(found.decided);
+  EXPECT_TRUE(found.candidates.contains(1));
+}
+
 TEST(JobLogs, AnExceptionAfterALostPeerIsAConsequence) {
   const FlightFinding found =
       attribute_text(raised("[rank1]: ", kClosed) + raised("[rank1]: ", "ValueError: no gradient") +

@@ -1,0 +1,65 @@
+#include "sim/tools/explain/flight_counts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/tools/explain/flight_mismatch.h"
+
+namespace lockstep {
+namespace {
+
+// Who gets nothing in an all-to-all may end before others enter.
+bool waits_for_all(const std::string& operation) {
+  return is_symmetric(operation) && !operation.starts_with("all_to_all");
+}
+
+// The last that a rank completed, of those in which all wait for all.
+int64_t last_completed(const GroupRecord& group) {
+  int64_t last = -1;
+  for (const auto& [sequence, arrivals] : group.collectives)
+    for (const FlightArrival& arrival : arrivals)
+      if (arrival.entry->done && waits_for_all(arrival.entry->operation)) last = sequence;
+  return last;
+}
+
+}  // namespace
+
+RankSet of_other_moments(const std::map<std::string, GroupRecord>& groups) {
+  RankSet others;
+  for (const auto& [name, group] : groups) {
+    if (group.gloo || group.from_log || group.point_to_point) continue;
+    const int64_t completed = last_completed(group);
+    for (const auto& [rank, status] : group.status)
+      if (status.enqueued >= 0 && status.enqueued < completed) others.insert(rank);
+  }
+  return others;
+}
+
+std::string whether_same_moment(const RankSet& others) {
+  return fmt::format(
+      "whether the dump of {} is of the same moment and run as the others: those "
+      "completed collectives that it had not entered",
+      rank_list(others));
+}
+
+bool is_missed(const GroupRecord& group, int64_t sequence) {
+  return std::any_of(group.status.begin(), group.status.end(),
+                     [&](const auto& one) { return one.second.enqueued < sequence; });
+}
+
+std::vector<CountsApart> counts_apart(const std::map<std::string, GroupRecord>& groups) {
+  std::vector<CountsApart> found;
+  for (const auto& [name, group] : groups) {
+    if (group.gloo || group.point_to_point || !group.collectives.empty()) continue;
+    CountsApart apart{name, group.description, {}, -1};
+    for (const auto& [rank, status] : group.status)
+      apart.most = std::max(apart.most, status.enqueued);
+    for (const auto& [rank, status] : group.status)
+      if (status.enqueued < apart.most) apart.behind.insert(rank);
+    if (!apart.behind.empty()) found.push_back(std::move(apart));
+  }
+  return found;
+}
+
+}  // namespace lockstep

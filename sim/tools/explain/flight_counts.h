@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sim/tools/explain/flight_groups.h"
+
+namespace lockstep {
+
+// Ranks whose dumps were taken at another moment than those of others, or left by another run: of a
+// collective in which no rank can go ahead, somebody completed what they had not entered.
+RankSet of_other_moments(const std::map<std::string, GroupRecord>& groups);
+std::string whether_same_moment(const RankSet& others);
+
+// Has somebody not entered that collective?
+bool is_missed(const GroupRecord& group, int64_t sequence);
+
+// Of a group whose dumps hold counts and no calls, as of a recorder that is asked for no more: who
+// had called fewer collectives than others.
+struct CountsApart {
+  std::string group, description;
+  RankSet behind;
+  int64_t most = -1;
+};
+std::vector<CountsApart> counts_apart(const std::map<std::string, GroupRecord>& groups);
+
+}  // namespace lockstep
