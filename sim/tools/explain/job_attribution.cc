@@ -423,13 +423,18 @@ class JobAttribution {
               : fmt::format("who was waited for: {} reported no time-out and no lost peer",
                             rank_list(quiet)),
           quiet);
-    else if (job_.dumps.empty() || failed_)
-      undecided(
-          !reported_ && !node_faults_.empty() ? "which ranks ran where a kernel reports that: "
-                                                "logs or dumps of the job"
-          : reported_ ? "whose lines these are: logs with a rank before each line, or a file a rank"
-                      : "a line that says that a rank failed or waited",
-          {});
+    else if (job_.dumps.empty() || failed_ || !node_faults_.empty())
+      undecided(what_is_missing(), {});
+  }
+
+  // Where the logs tell of no rank that waited.
+  const char* what_is_missing() const {
+    if (!node_faults_.empty() && !job_.dumps.empty() && !failed_)
+      return "whether what a kernel reports ended a rank of this job: the logs of its ranks";
+    if (!node_faults_.empty() && !reported_)
+      return "which ranks ran where a kernel reports that: logs or dumps of the job";
+    return reported_ ? "whose lines these are: logs with a rank before each line, or a file a rank"
+                     : "a line that says that a rank failed or waited";
   }
 
   void add_victims() {

@@ -23,7 +23,6 @@ constexpr std::array kTypes = {
     TypeOrigin{"ConnectionResetError", ExceptionOrigin::communication},
     TypeOrigin{"ConnectionAbortedError", ExceptionOrigin::communication},
     TypeOrigin{"ConnectionRefusedError", ExceptionOrigin::communication},
-    TypeOrigin{"BrokenPipeError", ExceptionOrigin::communication},
     TypeOrigin{"TimeoutError", ExceptionOrigin::communication},
     TypeOrigin{"RendezvousTimeoutError", ExceptionOrigin::communication},
     TypeOrigin{"RendezvousConnectionError", ExceptionOrigin::communication},
@@ -32,6 +31,7 @@ constexpr std::array kTypes = {
     TypeOrigin{"RendezvousGracefulExitError", ExceptionOrigin::stop},
     TypeOrigin{"HorovodInternalError", ExceptionOrigin::communication},
     TypeOrigin{"EOFError", ExceptionOrigin::unclear},
+    TypeOrigin{"BrokenPipeError", ExceptionOrigin::unclear},  // of any pipe
     TypeOrigin{"Empty", ExceptionOrigin::unclear},
     TypeOrigin{"CancelledError", ExceptionOrigin::unclear},
     TypeOrigin{"EngineDeadError", ExceptionOrigin::unclear},
@@ -177,8 +177,12 @@ ExceptionOrigin origin_of_exception(std::string_view line, bool in_distributed) 
   std::string_view message = line.substr(type.size());
   // Ray raises in one process what became of another.
   if (type.starts_with("ray.exceptions.")) return ExceptionOrigin::unclear;
-  if (const size_t dot = type.rfind('.'); dot != std::string_view::npos)
+  // requests.exceptions.ConnectionError, and others of the kind, are of servers.
+  bool of_servers = false;
+  if (const size_t dot = type.rfind('.'); dot != std::string_view::npos) {
+    of_servers = !type.starts_with("torch") && !type.starts_with("horovod");
     type.remove_prefix(dot + 1);
+  }
   const std::string low = lower(message);
   if (has_word(low, kEndedWorker)) return ExceptionOrigin::stop;
   for (const WordOrigin& row : kWords)
@@ -186,7 +190,9 @@ ExceptionOrigin origin_of_exception(std::string_view line, bool in_distributed) 
   for (const std::string_view words : kOwnSide)
     if (has_word(low, words)) return ExceptionOrigin::unclear;
   for (const TypeOrigin& row : kTypes)
-    if (row.type == type) return row.origin;
+    if (row.type == type)
+      return of_servers && row.origin == ExceptionOrigin::communication ? ExceptionOrigin::unclear
+                                                                        : row.origin;
   auto found = ExceptionOrigin::own;
   for (const WordOrigin& row : kWords) {
     if (row.origin == ExceptionOrigin::own || !has_word(low, row.word)) continue;

@@ -1,5 +1,9 @@
 #include "sim/tools/explain/log_fields.h"
 
+#include <algorithm>
+#include <array>
+#include <cctype>
+
 #include "scenarios/base/text.h"
 
 namespace lockstep {
