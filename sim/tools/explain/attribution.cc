@@ -55,6 +55,15 @@ class FlightAttribution {
   }
 
  private:
+  struct Missed {
+    std::string group;
+    int64_t sequence;
+    std::string operation;
+    RankSet others;
+    bool transfer = false;  // a send or receive: the operation is the others'
+    int64_t since_ns = 0;   // when the first of the others called it
+  };
+
   void place(FlightClass kind, const std::string& name, const GroupRecord& group, int64_t sequence,
              const std::string& operation) {
     if (finding_.kind != FlightClass::nothing) return;
@@ -73,10 +82,7 @@ class FlightAttribution {
     if (finding_.kind != FlightClass::nothing || !finding_.decided) return;
     for (const CountsApart& apart : counts_apart(groups_)) {
       finding_.candidates.insert(apart.behind.begin(), apart.behind.end());
-      doubt(
-          fmt::format("what {} did not call: of group {} ({}) the dumps hold counts alone, and "
-                      "others had called {} collectives",
-                      rank_list(apart.behind), apart.group, apart.description, apart.most));
+      doubt(what_is_not_known(apart));
     }
   }
 
@@ -167,8 +173,8 @@ class FlightAttribution {
         if (status == group.status.end()) {
           unknown_.insert(rank);
         } else if (status->second.enqueued < sequence) {
-          missed_.try_emplace(rank,
-                              Missed{name, sequence, arrivals.front().entry->operation, here});
+          miss(rank, {name, sequence, arrivals.front().entry->operation, here, false,
+                      first_call_ns(arrivals, here)});
           waits_.insert(here.begin(), here.end());
           began_.insert(began.begin(), began.end());
         }
@@ -181,6 +187,12 @@ class FlightAttribution {
       alone_.emplace(there.front().entry,
                      fmt::format("who else is in group {}: only rank {} tells of its collective {}",
                                  name, there.front().rank, last));
+  }
+
+  // Of several, what others wait in for the longest: that is where it stands.
+  void miss(int64_t rank, const Missed& missed) {
+    const auto [at, fresh] = missed_.try_emplace(rank, missed);
+    if (!fresh && missed.since_ns < at->second.since_ns) at->second = missed;
   }
 
   void find_transfers() {
@@ -233,10 +245,7 @@ class FlightAttribution {
   }
 
   void find_late(const std::string& name, const GroupRecord& group) {
-    CallTimes created;
-    for (const auto& [sequence, arrivals] : group.collectives)
-      for (const FlightArrival& arrival : arrivals)
-        created[arrival.rank][sequence] = arrival.entry->created_ns;
+    CallTimes created = call_times(group);
     for (const auto& [sequence, arrivals] : group.collectives) {
       const auto first = std::min_element(arrivals.begin(), arrivals.end(), [](auto& a, auto& b) {
         return a.entry->created_ns < b.entry->created_ns;
@@ -268,14 +277,6 @@ class FlightAttribution {
     return *std::find_if(dumps_.begin(), dumps_.end(),
                          [&](const FlightDump& dump) { return dump.rank == rank; });
   }
-
-  struct Missed {
-    std::string group;
-    int64_t sequence;
-    std::string operation;
-    RankSet others;
-    bool transfer = false;  // a send or receive: the operation is the others'
-  };
 
   void accuse(const char* what, FlightClass kind, int64_t rank, const Missed& missed) {
     const GroupRecord& group = groups_.at(missed.group);

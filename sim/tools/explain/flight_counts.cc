@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "sim/tools/explain/flight_mismatch.h"
 
@@ -43,9 +44,23 @@ std::string whether_same_moment(const RankSet& others) {
       rank_list(others));
 }
 
+int64_t first_call_ns(const std::vector<FlightArrival>& arrivals, const RankSet& ranks) {
+  auto first_ns = std::numeric_limits<int64_t>::max();
+  for (const FlightArrival& arrival : arrivals)
+    if (ranks.contains(arrival.rank)) first_ns = std::min(first_ns, arrival.entry->created_ns);
+  return first_ns;
+}
+
 bool is_missed(const GroupRecord& group, int64_t sequence) {
   return std::any_of(group.status.begin(), group.status.end(),
                      [&](const auto& one) { return one.second.enqueued < sequence; });
+}
+
+std::string what_is_not_known(const CountsApart& apart) {
+  return fmt::format(
+      "what {} did not call: of group {} ({}) the dumps hold counts alone, and others "
+      "had called {} collectives",
+      rank_list(apart.behind), apart.group, apart.description, apart.most);
 }
 
 std::vector<CountsApart> counts_apart(const std::map<std::string, GroupRecord>& groups) {

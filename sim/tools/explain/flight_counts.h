@@ -14,6 +14,9 @@ namespace lockstep {
 RankSet of_other_moments(const std::map<std::string, GroupRecord>& groups);
 std::string whether_same_moment(const RankSet& others);
 
+// When the first of these ranks called it.
+int64_t first_call_ns(const std::vector<FlightArrival>& arrivals, const RankSet& ranks);
+
 // Has somebody not entered that collective?
 bool is_missed(const GroupRecord& group, int64_t sequence);
 
@@ -24,6 +27,7 @@ struct CountsApart {
   RankSet behind;
   int64_t most = -1;
 };
+std::string what_is_not_known(const CountsApart& apart);
 std::vector<CountsApart> counts_apart(const std::map<std::string, GroupRecord>& groups);
 
 }  // namespace lockstep

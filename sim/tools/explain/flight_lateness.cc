@@ -88,4 +88,12 @@ bool went_on(const GroupRecord& group, int64_t sequence, int64_t first_rank, int
   });
 }
 
+CallTimes call_times(const GroupRecord& group) {
+  CallTimes created;
+  for (const auto& [sequence, arrivals] : group.collectives)
+    for (const FlightArrival& arrival : arrivals)
+      created[arrival.rank][sequence] = arrival.entry->created_ns;
+  return created;
+}
+
 }  // namespace lockstep

@@ -15,6 +15,7 @@ namespace lockstep {
 // before.
 
 using CallTimes = std::map<int64_t, std::map<int64_t, int64_t>>;  // by rank, by sequence number
+CallTimes call_times(const GroupRecord& group);
 
 struct FlightLateness {
   RankSet ranks;

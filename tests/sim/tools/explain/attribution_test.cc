@@ -96,6 +96,21 @@ TEST(ExplainAttribution, CountsWithoutCallsNameNobodyAndAreNotNothing) {
   EXPECT_EQ(found.candidates, RankSet{1});
 }
 
+TEST(ExplainAttribution, WhereOthersWaitForTheLongestIsWhereItStands) {
+  auto job = made_job();
+  for (const size_t rank : {0U, 1U}) job[rank].groups["1"] = {"tp", ranks_of({0, 1})};
+  FlightEntry first = made_entry(1, false, 40);
+  first.group = "1";
+  first.record = 100;
+  job[0].entries.push_back(first);
+  job[0].status["1"] = {1, 0};
+  job[1].status["1"] = {0, 0};
+  enter(&job[2], 4, false, 140);  // by name this group comes first
+  const FlightFinding found = attribute(job);
+  EXPECT_EQ(found.guilty, RankSet{1});
+  EXPECT_EQ(found.group, "1");
+}
+
 TEST(ExplainAttribution, AChainOverTwoGroupsIsFollowedToItsRoot) {
   auto job = made_job();
   enter(&job[0], 4, false, 40);
