@@ -93,6 +93,11 @@ class JobAttribution {
  private:
   void take(const LogEvent& event) {
     world_ = std::max(world_, event.world);
+    if (event.hint) {
+      if (hint_ == nullptr) hint_ = &event;
+      if (event.rank >= 0 && !event.local) hinted_.insert(event.rank);
+      return;
+    }
     if (event.kind == LogEventKind::node_fault) {
       if (node_faults_.size() < kFaultsTold) node_faults_.push_back(&event);
       return;
@@ -252,6 +257,7 @@ class JobAttribution {
     RankSet ranks;
     for (const int64_t rank : job_.logged) {
       const auto story = stories_.find(rank);
+      if (hinted_.contains(rank)) continue;
       if (story == stories_.end() ||
           (story->second.victim == nullptr && story->second.exception == nullptr &&
            story->second.end == nullptr && story->second.stuck == nullptr &&
@@ -423,12 +429,14 @@ class JobAttribution {
               : fmt::format("who was waited for: {} reported no time-out and no lost peer",
                             rank_list(quiet)),
           quiet);
-    else if (job_.dumps.empty() || failed_ || !node_faults_.empty())
+    else if (job_.dumps.empty() || failed_ || hint_ != nullptr || !node_faults_.empty())
       undecided(what_is_missing(), {});
   }
 
   // Where the logs tell of no rank that waited.
-  const char* what_is_missing() const {
+  std::string what_is_missing() const {
+    if (hint_ != nullptr && !failed_)
+      return fmt::format("what failed, and where ({}): {}", place_of(*hint_), hint_->text);
     if (!node_faults_.empty() && !job_.dumps.empty() && !failed_)
       return "whether what a kernel reports ended a rank of this job: the logs of its ranks";
     if (!node_faults_.empty() && !reported_)
@@ -446,12 +454,14 @@ class JobAttribution {
   const JobEvidence& job_;
   std::map<int64_t, RankStory> stories_;
   RankSet dumped_, died_, unclear_, stuck_, victims_, accused_, sent_more_;
+  RankSet hinted_;  // of which something failed
   int64_t world_ = 0;
   const FlightDump* exchanges_ = nullptr;  // the first whose rank made sends or receives unseen
   const LogEvent* accusation_ = nullptr;
   const LogEvent* job_end_ = nullptr;
   const LogEvent* nobody_ended_ = nullptr;
   const LogEvent* mismatch_ = nullptr;
+  const LogEvent* hint_ = nullptr;
   const LogEvent* repeated_ = nullptr;  // of several ranks, of which one is told
   std::vector<const LogEvent*> node_faults_;
   std::map<int64_t, std::string> called_;

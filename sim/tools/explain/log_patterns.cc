@@ -236,6 +236,7 @@ void read_device_error(std::string_view line, LogEvent* event) {
   event->own = event->certain =
       line.find("NVLink") == std::string_view::npos && line.find("XGMI") == std::string_view::npos;
 }
+void read_hint(std::string_view, LogEvent* event) { event->hint = true; }
 void read_own_abort(std::string_view, LogEvent* event) { event->own = event->certain = true; }
 void read_sent_more(std::string_view, LogEvent* event) { event->sent_more = true; }
 void read_nothing(std::string_view, LogEvent*) {}
@@ -437,6 +438,10 @@ constexpr std::array kLogRows = {
     LogRow{{" is assigned as DP rank ", world, "vllm/distributed/parallel_state.py", "vLLM 0.8"},
            read_assigned},
     LogRow{{"] Check failed: ", LogEventKind::exception, "glog, absl", "glog 0.3"}, read_check},
+    LogRow{{"terminate called ", LogEventKind::exception, "libstdc++", "GCC 4"}, read_hint},
+    LogRow{{"Segfault encountered", LogEventKind::exception, "a handler of signals", "PyTorch 1"},
+           read_hint},
+    LogRow{{"Aborted (core dumped)", LogEventKind::exception, "a shell", "bash 4"}, read_hint},
 };
 
 }  // namespace

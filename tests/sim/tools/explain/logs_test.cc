@@ -132,6 +132,26 @@ TEST(JobLogs, WhoTrainsOnAfterAnExceptionHasCaughtIt) {
   EXPECT_TRUE(attribute_text(memory + "[rank1]: falling back to batch 4\n").guilty.empty());
 }
 
+TEST(JobLogs, SomethingThatFailedBesideCleanDumpsIsNotNothing) {
+  JobEvidence job;
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    FlightDump dump;
+    dump.rank = rank;
+    dump.groups["0"] = {"default_pg",
+                        std::make_shared<std::vector<int64_t>>(std::vector<int64_t>{0, 1})};
+    dump.status["0"] = {7, 7};
+    job.dumps.push_back(dump);
+  }
+  JobEvidence crashed = job;
+  add(&job, "step 7 loss 0.5\n");
+  EXPECT_TRUE(attribute_job(job).decided);
+  add(&crashed, "step 7 loss 0.5\nterminate called after throwing an instance of 'c10::Error'\n");
+  const FlightFinding found = attribute_job(crashed);
+  EXPECT_FALSE(found.decided);
+  ASSERT_FALSE(found.missing.empty());
+  EXPECT_NE(found.missing.back().find("what failed, and where (job.log:2)"), std::string::npos);
+}
+
 TEST(JobLogs, ALostConnectionThatWasCaughtHidesNoException) {
   const std::string caught =
       "Traceback (most recent call last):\n  File \"a.py\", line 3\n"
