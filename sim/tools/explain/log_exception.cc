@@ -193,14 +193,16 @@ ExceptionOrigin origin_of_exception(std::string_view line, bool in_distributed) 
     if (row.type == type)
       return of_servers && row.origin == ExceptionOrigin::communication ? ExceptionOrigin::unclear
                                                                         : row.origin;
+  const bool is_pytorch = std::find(kOfPyTorch.begin(), kOfPyTorch.end(), type) != kOfPyTorch.end();
   auto found = ExceptionOrigin::own;
   for (const WordOrigin& row : kWords) {
     if (row.origin == ExceptionOrigin::own || !has_word(low, row.word)) continue;
-    const bool is_pytorch =
-        std::find(kOfPyTorch.begin(), kOfPyTorch.end(), type) != kOfPyTorch.end();
-    if (row.origin == ExceptionOrigin::communication && is_pytorch) return row.origin;
-    found = ExceptionOrigin::unclear;
-    if (row.origin == ExceptionOrigin::launcher) found = row.origin;
+    if (row.origin != ExceptionOrigin::communication)
+      found = row.origin;
+    else if (is_pytorch)
+      return row.origin;
+    else
+      found = ExceptionOrigin::unclear;
   }
   return in_distributed ? ExceptionOrigin::unclear : found;
 }
