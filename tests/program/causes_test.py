@@ -283,6 +283,20 @@ class Causes(FolderTest):
         self.assertEqual(code, 1, said)
         self.assertIn("fail: step 1, parameter 0.weight\n      cause other_update: ", said)
 
+    def test_an_update_that_draws(self):
+        """As stochastic rounding and Langevin dynamics do. One device that has drawn more before proves nothing."""
+        text = self.text(f"{{seed}}\n{DDP}class Own(torch.optim.SGD):\n    def step(self, closure=None):\n        super().step()\n"
+                         "        for p in net.parameters(): p.data += 0.01 * torch.randn_like(p)\n", "pass", "pass")
+        text = text.replace("torch.optim.SGD(net", "Own(net")
+        code, said = self.verify_text(text.replace("{seed}", "torch.manual_seed(1)"))
+        self.assertEqual(code, 0, said)
+        code, said = self.verify_text(text.replace("{seed}", "torch.manual_seed(rank)"))
+        self.assertEqual(code, 1, said)
+        self.assertIn("fail: step 1, parameter 0.weight\n      cause drawn_in_update: ", said)
+        code, said = self.verify_text(text.replace("{seed}", "torch.manual_seed(world)"))
+        self.assertEqual(code, 3, said)
+        self.assertIn("the update draws random numbers, which differ between several ranks and one device", said)
+
     def test_samplers_that_part_or_leave_samples_out(self):
         for given, cause in (("x, seed=rank", "other_shuffles"), ("x, num_replicas=2 * world, rank=rank", "other_replicas")):
             with self.subTest(cause):

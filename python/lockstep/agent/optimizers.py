@@ -247,8 +247,10 @@ def watch(recorder):
                 if recorder.drill is not None:
                     recorder.drill.refuse("optimizer.step() is given a closure")
             recorder.deals.trained()  # where torch.autograd made the gradients
+            states = recorder.generators.states()
             with within_step(recorder, self, lambda: "grads" in line and found_again(recorder, number, self, params, line)):
                 result = step(self, *args, **kwargs)
+            line["drew_in_step"] = closure is None and states != recorder.generators.states()  # a closure's forward may draw
             before()  # of a closure that the optimizer never called
             recorder.steps += 1
             with Gathering(recorder, params):

@@ -274,6 +274,11 @@ constexpr std::array kRows = {
         "bucket is filled again too soon, or summed before it is full",
         "begin a bucket's sum when the last gradient is in it, and wait() before it is "
         "filled again"},
+    ProgramCauseRow{C::drawn_in_update, "drawn_in_update",
+                    "the optimizer's step draws random numbers, and each rank draws others (noise, "
+                    "stochastic rounding)",
+                    "draw alike on all ranks: a torch.Generator of the optimizer's own with one "
+                    "seed"},
 };
 
 constexpr bool in_order() {

@@ -71,8 +71,9 @@ enum class ProgramCause {
   other_items,
   second_backward,
   written_in_flight,
+  drawn_in_update,
 };
-inline constexpr ProgramCause kLastProgramCause = ProgramCause::written_in_flight;
+inline constexpr ProgramCause kLastProgramCause = ProgramCause::drawn_in_update;
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists
 // them.

@@ -237,21 +237,34 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
   return found;
 }
 
+// Do all ranks leave the same parameters?
+bool left_alike(const Ranks& ranks, size_t step) {
+  return std::all_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+    return rank.steps[step].param_hashes == ranks[0].steps[step].param_hashes;
+  });
+}
+
+// Why an update that differs says nothing, or nothing.
+std::string undecided_update(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
+                             double off) {
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  if (!a.grads[i] && !b.grads[i])
+    return ", but nothing tells which gradient it comes from: none was there before the step";
+  if (off < kProgramFailure)
+    return " while gradients agree: too much for double, and too little to be a mistake";
+  if (b.drew_in_step && a.options == b.options && left_alike(ranks, step))
+    return " while gradients agree: the update draws random numbers, which differ between several "
+           "ranks and one device";
+  return "";
+}
+
 ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
                               double off) {
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
-  if (!a.grads[i] && !b.grads[i])
+  if (const std::string why = undecided_update(ranks, one, step, i, off); !why.empty())
     return inconclusive(
-        fmt::format("step {}, {}: distance {:.2g}, but nothing tells which gradient "
-                    "it comes from: none was there before the step",
-                    step + 1, parameter(a, i), off),
+        fmt::format("step {}, {}: distance {:.2g}{}", step + 1, parameter(a, i), off, why),
         static_cast<int64_t>(step + 1));
-  if (off < kProgramFailure)
-    return inconclusive(fmt::format("step {}, {}: distance {:.2g} while gradients agree: "
-                                    "too much for double, and "
-                                    "too little to be a mistake",
-                                    step + 1, parameter(a, i), off),
-                        static_cast<int64_t>(step + 1));
   ProgramFinding found;
   found.verdict = Verdict::fail;
   found.step = static_cast<int64_t>(step + 1);
@@ -269,10 +282,10 @@ ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t
   }
   for (const ProgramRank& rank : ranks)
     if (rank.steps[step].optimizer != a.optimizer) found.cause = ProgramCause::optimizer_made_anew;
-  const bool together = std::all_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
-    return rank.steps[step].param_hashes == a.param_hashes;
-  });
-  if (found.cause == ProgramCause::unknown && together) found.cause = ProgramCause::other_update;
+  if (found.cause == ProgramCause::unknown)
+    found.cause = left_alike(ranks, step) ? ProgramCause::other_update
+                  : b.drew_in_step        ? ProgramCause::drawn_in_update
+                                          : ProgramCause::unknown;
   if (a.lr != b.lr && !a.lr.empty() && !b.lr.empty())
     found.words += fmt::format("; learning rate {:g}, of one device {:g}", a.lr[0], b.lr[0]);
   else if (a.options != b.options)

@@ -216,7 +216,8 @@ ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, si
     return ProgramCause::state_on_one_rank;
   if (a.optimizer != b.optimizer) return ProgramCause::optimizer_made_anew;
   if (a.options != b.options) return ProgramCause::other_options;
-  return a.state_before != b.state_before ? ProgramCause::state_changed : ProgramCause::unknown;
+  if (a.state_before != b.state_before) return ProgramCause::state_changed;
+  return a.drew_in_step || b.drew_in_step ? ProgramCause::drawn_in_update : ProgramCause::unknown;
 }
 
 std::string other_option(const ProgramStep& a, const ProgramStep& b, const std::string& of) {

@@ -93,6 +93,7 @@ ProgramStep program_step_of(const Json& line) {
   step.drawn = line.at("drawn").get<std::vector<std::string>>();
   step.misplaced = line.at("misplaced").get<std::vector<std::string>>();
   step.drew = line.at("drew").get<bool>();
+  step.drew_in_step = line.at("drew_in_step").get<bool>();
   step.standardized = line.at("standardized").get<bool>();
   step.lr = line.at("lr").get<std::vector<double>>();
   step.targets = line.at("targets").get<std::vector<double>>();

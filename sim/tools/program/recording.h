@@ -90,6 +90,7 @@ struct ProgramStep {
   // forwards were given standardized over its batch (and was not when it was loaded)?
   std::vector<std::string> loaded, drawn;  // drawn: before forwards were handed the ranks' inputs
   bool drew = false, standardized = false;
+  bool drew_in_step = false;  // the optimizer's step drew random numbers
   std::vector<double> lr;
   std::vector<double> targets;                // of each mean of losses, their weights' sum
   std::vector<Sketch> before, grads, params;  // by parameter; before: of the first step alone

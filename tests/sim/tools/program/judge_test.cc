@@ -140,6 +140,22 @@ TEST(ProgramJudge, GradientsThatNoFactorExplainsHaveCauses) {
   EXPECT_EQ(judge_one_device(doubled(1), one()).cause, ProgramCause::unknown);
 }
 
+TEST(ProgramJudge, AnUpdateThatDrawsIsAccusedWhereRanksDrawApart) {
+  ProgramRank drew = one();
+  drew.steps[1].drew_in_step = true;
+  Ranks ranks = changed([](ProgramStep* step) {
+    step->drew_in_step = true;
+    step->params[0] = sketch_of(5);
+  });
+  const ProgramFinding alike = judge_one_device(ranks, drew);
+  EXPECT_EQ(alike.verdict, Verdict::inconclusive) << alike.words;
+  EXPECT_NE(alike.words.find("the update draws random numbers"), std::string::npos) << alike.words;
+  EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::pass);
+  ranks[1].steps[1].param_hashes[0] = "other";
+  EXPECT_EQ(judge_one_device(ranks, drew).cause, ProgramCause::drawn_in_update);
+  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::drawn_in_update);
+}
+
 TEST(ProgramJudge, ReplicasThatDifferHaveCauses) {
   const auto differ = [](size_t step, auto change) {
     Ranks ranks = three();
