@@ -157,7 +157,7 @@ bool has_size(const SchemaNode& node, const Json& value) {
 }
 
 std::string named(const std::string& pointer) {
-  return pointer.empty() ? "the scenario" : shortened(pointer);
+  return pointer.empty() ? "the document" : shortened(pointer);
 }
 
 // Checks one document. With `problems` null it only answers whether there are any.

@@ -49,15 +49,13 @@ double student_975(int64_t degrees) {
 }
 
 std::optional<Accuracy> accuracy_of(const std::vector<ComparedRun>& runs) {
-  if (runs.empty()) return std::nullopt;
+  if (runs.size() < 2) return std::nullopt;
   Accuracy accuracy;
   accuracy.runs = static_cast<int64_t>(runs.size());
-  accuracy.held_out = runs.size() > 1;
+  accuracy.held_out = true;
   const double count = static_cast<double>(runs.size());
   accuracy.step_error =
-      accuracy.held_out
-          ? student_975(accuracy.runs) * std::sqrt(mean_square(runs) * (1 + 1 / count))
-          : std::fabs(error_of(runs.front())) + runs.front().measured_error;
+      student_975(accuracy.runs) * std::sqrt(mean_square(runs) * (1 + 1 / count));
   accuracy.cap_error = cap_error_of(runs);
   return accuracy;
 }

@@ -9,6 +9,7 @@
 #include <map>
 #include <utility>
 
+#include "sim/calibrate/alternatives.h"
 #include "sim/des/job_of_plan.h"
 #include "sim/des/simulate.h"
 #include "sim/plan/bucket_layout.h"
@@ -25,21 +26,6 @@ struct Guess {
   MachineModel machine;
   double compute = 1;
 };
-
-RunPlan with_compute(RunPlan plan, double factor, MachineModel* machine) {
-  for (LayerTime& layer : plan.layer_times) {
-    layer.forward_ms *= factor;
-    layer.backward_ms *= factor;
-    layer.ready_ms *= factor;
-  }
-  if (plan.layer_times.empty()) {
-    // Backward takes twice the forward where nobody says it; the factor finds the total.
-    const double backward_ms = machine->backward_ms.value_or(2);
-    machine->forward_ms = machine->forward_ms.value_or(backward_ms / 2) * factor;
-    machine->backward_ms = backward_ms * factor;
-  }
-  return plan;
-}
 
 // Of a row that the table is asked about.
 struct Place {
@@ -264,14 +250,21 @@ class RowFitter {
                        [&](const RowExplanation& one) { return one.excess == excess; });
   }
 
+  // Of what the explanations have, between the least and the most.
+  double middle_of(double RowExplanation::*value) const {
+    const auto [least, most] =
+        std::minmax_element(fit_.explanations.begin(), fit_.explanations.end(),
+                            [&](const auto& a, const auto& b) { return a.*value < b.*value; });
+    return ((*least).*value + (*most).*value) / 2;
+  }
+
   // Half of what links explain, of the rest half on the reducer, and what is left then on every
   // step, with half of what a bucket may cost and of how far ranks may be spread.
   void take_the_middle() {
     middle_ = base_;
-    const std::vector<double> costs = bucket_costs(), spread = spreads();
-    const double bucket_us = (costs.front() + costs.back()) / 2;
+    const double bucket_us = middle_of(&RowExplanation::bucket_us);
     middle_.machine.bucket_ns = std::llround(bucket_us * 1e3);
-    middle_.machine.rank_spread = (spread.front() + spread.back()) / 2;
+    middle_.machine.rank_spread = middle_of(&RowExplanation::spread);
     if (has(Excess::compute)) {
       middle_.compute *= solved({Excess::compute, bucket_us, 0}, 1e-6, 1e6).value_or(1);
       return;
@@ -313,16 +306,6 @@ class RowFitter {
     });
   }
 
-  // What every step takes, with fewer or more ranks than those of the row.
-  std::pair<double, double> growth(int64_t ranks) const {
-    const auto fewer = [&](double of, double by) { return std::min(1.0, of / by); };
-    const auto others = static_cast<double>(ranks - 1);
-    const double row_others = static_cast<double>(fitted_.ranks - 1);
-    const double levels =
-        std::log2(static_cast<double>(ranks)) / std::log2(static_cast<double>(fitted_.ranks));
-    return {fewer(others, row_others), std::max(1.0, levels)};
-  }
-
   void predict() {
     for (const PublishedRow& row : table_.rows) {
       if (!row.synchronized) continue;
@@ -343,12 +326,7 @@ class RowFitter {
     fit_.forward_ms = static_cast<double>(planned.value().job.forward_ns) * 1e-6;
     fit_.backward_ms = static_cast<double>(planned.value().job.backward_ns) * 1e-6;
     fit_.emulated = simulator_.is_emulated();
-    if (std::any_of(table_.rows.begin(), table_.rows.end(),
-                    [&](const PublishedRow& row) { return is_unseen(row.ranks); }))
-      fit_.notes.push_back(fmt::format(
-          "the fitted row is of one host: the other intervals allow links between hosts {} times "
-          "slower than the machine says",
-          kUnseenSlower));
+    note_unseen();
     if (fit_.emulated) return;
     fit_.machine.forward_ms = fit_.forward_ms;
     fit_.machine.backward_ms = fit_.backward_ms;
@@ -358,19 +336,66 @@ class RowFitter {
     return base_.machine.cost.tables.empty() && simulator_.crosses_hosts(base_.machine, ranks);
   }
   bool is_unseen(int64_t ranks) const {
-    return crosses_hosts(ranks) && !crosses_hosts(fitted_.ranks);
+    if (!base_.machine.cost.tables.empty()) return false;
+    return fitted_.ranks == 1 ? ranks > 1 : crosses_hosts(ranks) && !crosses_hosts(fitted_.ranks);
   }
 
-  // Under the explanation, with the machine's links between hosts or, where the fitted row does not
-  // go over them, with slower ones.
+  void note_unseen() {
+    if (std::none_of(table_.rows.begin(), table_.rows.end(),
+                     [&](const PublishedRow& row) { return is_unseen(row.ranks); }))
+      return;
+    fit_.notes.push_back(fmt::format(
+        "the fitted row is of one {}: the other intervals allow links{} {} times slower than the "
+        "machine says",
+        fitted_.ranks == 1 ? "rank" : "host", fitted_.ranks == 1 ? "" : " between hosts",
+        kUnseenSlower));
+  }
+
+  void slow_unseen(MachineModel* machine) const {
+    slow_link(kUnseenSlower, &machine->cost.across);
+    if (fitted_.ranks == 1) slow_link(kUnseenSlower, &machine->cost.link);
+  }
+
+  // Under the explanation, with the machine's links or, where the fitted row does not go over them,
+  // with slower ones.
   std::vector<double> steps_ms(const RowExplanation& explanation, const PublishedRow& row) const {
     Guess guess = base_;
     apply(explanation, &guess);
     std::vector<double> steps = {simulator_.step_ms(guess, place_of(row))};
     if (!is_unseen(row.ranks)) return steps;
-    slow_link(kUnseenSlower, &guess.machine.cost.across);
+    slow_unseen(&guess.machine);
     steps.push_back(simulator_.step_ms(guess, place_of(row)));
     return steps;
+  }
+
+  // The explanations for a machine file, where other ranks and caps are asked about.
+  void keep_alternatives() {
+    for (const RowExplanation& explanation : fit_.explanations) {
+      Guess guess = base_;
+      apply(explanation, &guess);
+      keep_alternative(guess, explanation.excess == Excess::every_step || explanation.beside_ms > 0);
+      if (!base_.machine.cost.tables.empty()) continue;
+      slow_unseen(&guess.machine);  // changes nothing of what one host's ranks do
+      if (fitted_.ranks == 1 || !crosses_hosts(fitted_.ranks)) keep_alternative(guess, false);
+    }
+  }
+
+  void keep_alternative(const Guess& guess, bool grows) {
+    const auto slower = [](const LinkCost& link, const LinkCost& than) {
+      if (than.beta_fs_per_byte == 0) return 1.0;
+      return static_cast<double>(link.beta_fs_per_byte) /
+             static_cast<double>(than.beta_fs_per_byte);
+    };
+    const CostModel &cost = guess.machine.cost, &middle = middle_.machine.cost;
+    fit_.machine.alternatives.push_back(
+        {.compute = guess.compute / middle_.compute,
+         .link_slower = slower(cost.link, middle.link),
+         .across_slower = slower(cost.across, middle.across),
+         .bucket_ns = guess.machine.bucket_ns,
+         .parameter_ns = guess.machine.parameter_ns,
+         .sync_ns = guess.machine.sync_ns,
+         .rank_spread = guess.machine.rank_spread,
+         .sync_ranks = grows && fitted_.ranks > 1 ? fitted_.ranks : 0});
   }
 
   void widen(const RowExplanation& explanation, PredictedRow* predicted) const {
@@ -379,15 +404,15 @@ class RowFitter {
     const double beside =
         explanation.excess == Excess::every_step ? explanation.value : explanation.beside_ms;
     if (beside > 0 && predicted->row.ranks > 1 && fitted_.ranks > 1) {
-      const auto [less, more] = growth(predicted->row.ranks);
-      low -= beside * (1 - less);
-      high += beside * (more - 1);
+      const Growth growth = growth_of(predicted->row.ranks, fitted_.ranks);
+      low -= beside * (1 - growth.least);
+      high += beside * (growth.most - 1);
     }
     predicted->low = std::min(predicted->low, low);
     predicted->high = std::max(predicted->high, high);
   }
 
-  // Half of the widest interval; of two caps, half of the widest one of their ratio.
+  // Of the table's rows the widest interval, and of two caps the widest one of their ratio.
   void fill_accuracy() {
     Accuracy accuracy;
     accuracy.runs = 1;
@@ -395,6 +420,7 @@ class RowFitter {
       accuracy.forward_ms = fit_.forward_ms;
       accuracy.backward_ms = fit_.backward_ms;
     }
+    accuracy.step_error = kLeastError;
     for (const PredictedRow& row : fit_.rows)
       accuracy.step_error =
           std::max({accuracy.step_error, row.high / row.ms - 1, 1 - row.low / row.ms});
@@ -403,21 +429,22 @@ class RowFitter {
       for (const PredictedRow& b : fit_.rows)
         if (a.row.ranks == b.row.ranks && a.row.passes == b.row.passes &&
             a.row.cap_mb != b.row.cap_mb)
-          cap_error = std::max(cap_error.value_or(0), ratio_error(a.row, b.row));
+          cap_error = std::max(cap_error.value_or(0), ratio_error(a, b));
     accuracy.cap_error = cap_error;
     fit_.machine.accuracy = accuracy;
+    keep_alternatives();
   }
 
-  double ratio_error(const PublishedRow& a, const PublishedRow& b) const {
-    double least = std::numeric_limits<double>::infinity(), most = 0;
+  // Of what the explanations make of the ratio, the farthest from what is predicted.
+  double ratio_error(const PredictedRow& a, const PredictedRow& b) const {
+    double most = kLeastError;
     for (const RowExplanation& explanation : fit_.explanations) {
-      const std::vector<double> of_a = steps_ms(explanation, a), of_b = steps_ms(explanation, b);
-      for (size_t i = 0; i < of_a.size(); ++i) {
-        least = std::min(least, of_a[i] / of_b[i]);
-        most = std::max(most, of_a[i] / of_b[i]);
-      }
+      const std::vector<double> of_a = steps_ms(explanation, a.row);
+      const std::vector<double> of_b = steps_ms(explanation, b.row);
+      for (size_t i = 0; i < of_a.size(); ++i)
+        most = std::max(most, std::fabs(of_a[i] / of_b[i] / (a.ms / b.ms) - 1));
     }
-    return std::max(kLeastError, (most - least) / 2);
+    return most;
   }
 
   const Simulator simulator_;

@@ -35,10 +35,9 @@ inline constexpr double kMostParameterUs = 50;
 // deviations of a normal (Sinha and others, "Not all GPUs are created equal", SC 2022).
 inline constexpr double kRankSpread = 0.08 / 5.4;
 inline constexpr double kMostSlower = 16;
-// Links between hosts that no fitted row goes over may be so many times slower than the machine's.
+// Links that no fitted row goes over, between hosts or at all, may be so many times slower than the
+// machine's.
 inline constexpr double kUnseenSlower = 2;
-// What published steps are taken to be reproducible to: no interval is narrower, but the row's own.
-inline constexpr double kLeastError = 0.005;
 
 // What each step of several ranks takes beside at most, as a part of the fitted row, where no row
 // shows compute alone: the two-rank rows of PyTorch's own tables are 3 to 4 % longer than those of

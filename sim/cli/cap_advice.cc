@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "sim/calibrate/alternatives.h"
+
 namespace lockstep {
 namespace {
 
@@ -25,17 +27,17 @@ std::map<int64_t, Lines> by_world(const std::vector<SimulatedLine>& lines) {
 
 double step_ms(const SimulatedLine& line) { return line.numbers.step_ms; }
 
-// By what part one line must be faster than another to be called so.
-double least_gain(const std::optional<Accuracy>& accuracy) {
+// Without alternatives of the machine: of any two lines.
+double general_error(const std::optional<Accuracy>& accuracy) {
   if (!accuracy) return kLeastGain;
-  return accuracy->cap_error.value_or(2 * accuracy->step_error);
+  return std::max(kLeastGain, accuracy->cap_error.value_or(2 * accuracy->step_error));
 }
 
-std::string told(const SimulatedLine& line, const std::optional<Accuracy>& accuracy) {
+std::string told(const SimulatedLine& line) {
   std::string text = fmt::format("{:.2f} ms a step", step_ms(line));
-  if (accuracy)
-    text += fmt::format(" ({:.2f} .. {:.2f})", step_ms(line) * (1 - accuracy->step_error),
-                        step_ms(line) * (1 + accuracy->step_error));
+  if (line.step_error)
+    text += fmt::format(" ({:.2f} .. {:.2f})", step_ms(line) * (1 - *line.step_error),
+                        step_ms(line) * (1 + *line.step_error));
   return text;
 }
 
@@ -59,7 +61,7 @@ class Advice {
  public:
   Advice(const Lines& lines, std::optional<double> usual_mb,
          const std::optional<Accuracy>& accuracy)
-      : lines_(lines), accuracy_(accuracy), error_(least_gain(accuracy)) {
+      : lines_(lines), accuracy_(accuracy), general_error_(general_error(accuracy)) {
     best_ = *std::min_element(lines.begin(), lines.end(), [](const auto* a, const auto* b) {
       return step_ms(*a) < step_ms(*b);
     });
@@ -73,14 +75,14 @@ class Advice {
     advice.ranks = best_->ranks;
     advice.best_mb = *best_->cap_mb;
     for (const SimulatedLine* line : lines_)
-      if (line != best_ && gain_over(*line) <= error_) advice.alike_mb.push_back(*line->cap_mb);
+      if (line != best_ && !is_slower(*line)) advice.alike_mb.push_back(*line->cap_mb);
     if (usual_ != nullptr) {
       advice.usual_mb = usual_mb_;
       advice.gain = gain_over(*usual_);
-      if (accuracy_) advice.gain_error = error_;
+      if (accuracy_) advice.gain_error = error_over(*usual_);
     }
     const bool faster = usual_ == nullptr ? advice.alike_mb.size() + 1 < lines_.size()
-                                          : gain_over(*usual_) > error_;
+                                          : is_slower(*usual_);
     if (faster) advice.cap_mb = best_->cap_mb;
     advice.text = fmt::format("at {} {}: ", best_->ranks, best_->ranks == 1 ? "rank" : "ranks") +
                   (faster ? recommended(advice) : kept(advice));
@@ -92,27 +94,39 @@ class Advice {
   double gain_over(const SimulatedLine& line) const {
     return step_ms(*best_) > 0 ? step_ms(line) / step_ms(*best_) - 1 : 0;
   }
+  // How far that may be off.
+  double error_over(const SimulatedLine& line) const {
+    if (line.of_alternatives.empty()) return general_error_;
+    return (1 + gain_over(line)) * widest(line.of_alternatives, best_->of_alternatives);
+  }
+  bool is_slower(const SimulatedLine& line) const { return gain_over(line) > error_over(line); }
 
   std::string recommended(const CapAdvice& advice) const {
-    std::string text = fmt::format("bucket_cap_mb {}, {}", *best_->cap_mb, told(*best_, accuracy_));
+    std::string text = fmt::format("bucket_cap_mb {}, {}", *best_->cap_mb, told(*best_));
     if (usual_ != nullptr) {
       text += fmt::format(", {:.1f} % ", *advice.gain * 100);
       if (accuracy_)
-        text += fmt::format("({:.1f} .. {:.1f}) ", (*advice.gain - error_) * 100,
-                            (*advice.gain + error_) * 100);
-      text += fmt::format("faster than {}; the tail bucket has {:.2f} MB instead of {:.2f}",
-                          usual_mb_, best_->tail_mb, usual_->tail_mb);
+        text += fmt::format("({:.1f} .. {:.1f}) ", (*advice.gain - *advice.gain_error) * 100,
+                            (*advice.gain + *advice.gain_error) * 100);
+      text += fmt::format("faster than {}", usual_mb_) + tails();
     }
     if (!advice.alike_mb.empty())
       text += fmt::format("; cannot tell {} from it", listed(advice.alike_mb));
     return text;
   }
 
+  // Where they differ in two decimals.
+  std::string tails() const {
+    const std::string own = fmt::format("{:.2f}", best_->tail_mb);
+    const std::string usual = fmt::format("{:.2f}", usual_->tail_mb);
+    return own == usual ? "" : fmt::format("; the tail bucket has {} MB instead of {}", own, usual);
+  }
+
   std::string kept(const CapAdvice& advice) const {
     if (usual_ == nullptr)
       return fmt::format("cannot tell which cap is faster: {}", why(listed(caps_mb())));
     const std::string keep =
-        fmt::format("keep bucket_cap_mb {}, {}", usual_mb_, told(*usual_, accuracy_));
+        fmt::format("keep bucket_cap_mb {}, {}", usual_mb_, told(*usual_));
     if (usual_ == best_ && advice.alike_mb.empty()) return keep + ": no other is as fast";
     if (!accuracy_) return keep + fmt::format(": no other is faster by {:.1f} %", kLeastGain * 100);
     std::vector<double> alike = advice.alike_mb;
@@ -121,8 +135,12 @@ class Advice {
     return keep + fmt::format(": cannot tell which is faster of {}", why(listed(alike)));
   }
 
+  // The widest, of those that cannot be told from the fastest.
   std::string why(const std::string& caps) const {
-    return fmt::format("{}, within {:.1f} % of each other", caps, error_ * 100);
+    double most = 0;
+    for (const SimulatedLine* line : lines_)
+      if (line != best_ && !is_slower(*line)) most = std::max(most, error_over(*line));
+    return fmt::format("{}, within {:.1f} % of each other", caps, most * 100);
   }
 
   std::vector<double> caps_mb() const {
@@ -133,7 +151,7 @@ class Advice {
 
   const Lines& lines_;
   const std::optional<Accuracy>& accuracy_;
-  const double error_;
+  const double general_error_;
   const SimulatedLine* best_ = nullptr;
   const SimulatedLine* usual_ = nullptr;  // null: no line is of the usual cap
   double usual_mb_ = 0;

@@ -67,9 +67,6 @@ int write_output(const char* option, const std::string& path, int code,
   }
 }
 
-namespace {
-
-// The words that this process was started with, for a shell.
 std::string own_command() {
   const std::string words = read_foreign_file("/proc/self/cmdline").value_or("");
   std::string command;
@@ -81,8 +78,6 @@ std::string own_command() {
   }
   return command;
 }
-
-}  // namespace
 
 int write_page(const std::string& path, int code, const std::function<HtmlPage()>& page) {
   return write_output("--html", path, code, [&] {

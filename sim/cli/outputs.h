@@ -31,6 +31,9 @@ void check_output(const char* option, const std::string& path, InputErrors* erro
 int write_output(const char* option, const std::string& path, int code,
                  const std::function<std::string()>& text);
 
+// The words that this process was started with, for a shell.
+std::string own_command();
+
 // Writes --html: `code`, or 2 with the reason on standard error. `page` is called only where there
 // is a path; the command line and the exit code are filled in here.
 int write_page(const std::string& path, int code, const std::function<HtmlPage()>& page);

@@ -11,8 +11,10 @@
 
 #include "scenarios/base/clock.h"
 #include "scenarios/base/text.h"
+#include "sim/calibrate/alternatives.h"
 #include "sim/cli/cap_advice.h"
 #include "sim/cli/execution.h"
+#include "sim/cli/outputs.h"
 #include "sim/des/job_of_plan.h"
 #include "sim/des/records.h"
 #include "sim/des/simulate.h"
@@ -107,6 +109,31 @@ void note_timeouts(const RunPlan& plan, const SimulatedAs& as, SimulatedLine* li
   if (!as.steps) note("/timeouts/run_ms", line->numbers.total_s * 1e3, timeouts.run_ms);
 }
 
+// What is not measured but taken from the nearest size, of the buckets' all-reduces.
+std::string outside_measured(const Job& job) {
+  const auto measured = measured_sizes(job.cost, job.ranks);
+  if (!measured || job.parts || job.shards) return "";
+  int64_t smaller = 0, larger = 0, largest = 0;
+  for (const BucketWork& bucket : job.settled) {
+    smaller += bucket.bytes < measured->first ? 1 : 0;
+    larger += bucket.bytes > measured->second ? 1 : 0;
+    largest = std::max(largest, bucket.bytes);
+  }
+  std::string text;
+  if (smaller > 0)
+    text = fmt::format("{} {} smaller than anything measured at {} ranks ({} bytes), and taken to "
+                       "last as long",
+                       smaller, smaller == 1 ? "bucket is" : "buckets are", job.ranks,
+                       grouped(measured->first));
+  if (larger > 0)
+    text += fmt::format("{}{} of up to {} bytes {} larger than anything measured at {} ranks ({} "
+                        "bytes), and taken to go at its rate",
+                        text.empty() ? "" : "; ", larger, grouped(largest),
+                        larger == 1 ? "bucket is" : "buckets are", job.ranks,
+                        grouped(measured->second));
+  return text;
+}
+
 // What a machine file says that does not count for this job.
 void note_machine(const MachineModel& machine, const Job& job, SimulatedLine* line) {
   if (machine.accuracy && !accuracy_of(machine, job))
@@ -117,6 +144,9 @@ void note_machine(const MachineModel& machine, const Job& job, SimulatedLine* li
         machine.accuracy->forward_ms, machine.accuracy->backward_ms,
         static_cast<double>(job.forward_ns) * 1e-6, static_cast<double>(job.backward_ns) * 1e-6,
         machine.accuracy->forward_ms, machine.accuracy->backward_ms));
+  if (const std::string words = outside_measured(job); !words.empty())
+    line->notes.push_back(words);
+  if (!machine.why_not_compared.empty()) line->notes.push_back(machine.why_not_compared);
   if (job.cost.rails && job.cost.algorithm == Algorithm::hierarchical && !job.shards)
     line->notes.push_back("rings across hosts keep to their rails, which cost them nothing");
   const bool one_at_a_time =
@@ -217,6 +247,7 @@ Expected<SimulatedLine> recorded_line(const SimulateVerb& verb, const RunPlan& p
   note_timeouts(plan, as_asked(verb), &line);
   const RunOutcome outcome = records.take(run.value());
   line.judged = judge_run(outcome, {.metrics = true});
+  line.judged->again = own_command();
   tell_without(planned, &line);
   if (!verb.html.empty()) line.timeline = drawn(outcome, *line.judged);
   leave_records(verb, outcome);
@@ -276,6 +307,21 @@ double compute_ms(const Job& job) {
          1e-6;
 }
 
+// How far the step may be off: as far as alternatives of the machine are apart here, or as far as
+// runs were that it was compared with.
+InputErrors add_error(const MachineModel& machine, const RunPlan& plan, const Job& job,
+                      const SimulatedAs& as, SimulatedLine* line) {
+  const auto accuracy = accuracy_of(machine, job);
+  if (!accuracy) return {};
+  line->step_error = std::max(kLeastError, accuracy->step_error);
+  auto others = steps_of_alternatives(plan, machine, as);
+  if (!others) return others.errors();
+  if (others.value().empty()) return {};
+  line->of_alternatives = std::move(others.value());
+  line->step_error = widest(line->of_alternatives);
+  return {};
+}
+
 Expected<SimulatedLine> predicted_line(const SimulateVerb& verb, const MachineModel& machine,
                                        const RunPlan& plan, const PlannedJob& planned,
                                        const SimulatedAs& as) {
@@ -290,7 +336,8 @@ Expected<SimulatedLine> predicted_line(const SimulateVerb& verb, const MachineMo
   note_timeouts(plan, as, &line);
   if (line.numbers.steps > 0) line.efficiency = compute_ms(job) / line.numbers.step_ms;
   note_machine(machine, job, &line);
-  if (const auto accuracy = accuracy_of(machine, job)) line.step_error = accuracy->step_error;
+  if (InputErrors problems = add_error(machine, plan, job, as, &line); !problems.empty())
+    return problems;
   if (InputErrors problems = add_long_run(verb, machine, plan.scenario.seed, &line);
       !problems.empty())
     return problems;

@@ -46,6 +46,32 @@ std::string words_of_tables(const CostModel& cost) {
   return words;
 }
 
+// What is known of a machine's errors is not known of one with another network.
+void forget_accuracy(const SimulateVerb& verb, MachineModel* machine) {
+  if (!machine->accuracy) return;
+  const std::pair<bool, const char*> changes[] = {
+      {!verb.collectives.empty(), "--collectives"},
+      {!verb.algorithm.empty(), "--algorithm"},
+      {verb.latency_us.has_value(), "--latency-us"},
+      {verb.bandwidth_mb_per_s.has_value(), "--bandwidth-mb-per-s"},
+      {verb.across_latency_us.has_value(), "--across-latency-us"},
+      {verb.across_bandwidth_mb_per_s.has_value(), "--across-bandwidth-mb-per-s"},
+      {verb.ranks_per_host.has_value(), "--ranks-per-host"},
+      {verb.channels.has_value(), "--channels"},
+      {verb.overlap_slowdown.has_value(), "--overlap-slowdown"},
+      {verb.comm_slowdown.has_value(), "--comm-slowdown"}};
+  for (const auto& [changed, option] : changes) {
+    if (!changed) continue;
+    machine->accuracy.reset();
+    machine->alternatives.clear();
+    machine->why_not_compared = fmt::format(
+        "how far the machine's steps are off is not known with {}, with which it was never "
+        "compared",
+        option);
+    return;
+  }
+}
+
 }  // namespace
 
 Expected<MachineModel> machine_of(const SimulateVerb& verb) {
@@ -86,6 +112,9 @@ Expected<MachineModel> machine_of(const SimulateVerb& verb) {
   if (verb.latency_us) cost.link.alpha_ns = us(*verb.latency_us);
   if (verb.bandwidth_mb_per_s)
     cost.link.beta_fs_per_byte = fs_per_byte_of(*verb.bandwidth_mb_per_s);
+  // Hosts whose network nobody describes are joined by the link that was named.
+  const bool names_link = verb.latency_us || verb.bandwidth_mb_per_s || !verb.machine.empty();
+  if (names_link && !machine.says_across) cost.across = cost.link;
   if (verb.across_latency_us) cost.across.alpha_ns = us(*verb.across_latency_us);
   if (verb.across_bandwidth_mb_per_s)
     cost.across.beta_fs_per_byte = fs_per_byte_of(*verb.across_bandwidth_mb_per_s);
@@ -96,6 +125,7 @@ Expected<MachineModel> machine_of(const SimulateVerb& verb) {
   if (verb.forward_ms) machine.forward_ms = verb.forward_ms;
   if (verb.backward_ms) machine.backward_ms = verb.backward_ms;
   if (!errors.empty()) return errors;
+  forget_accuracy(verb, &machine);
   return machine;
 }
 

@@ -193,6 +193,12 @@ std::string plural_of(Operation operation) {
 
 }  // namespace
 
+std::optional<std::pair<int64_t, int64_t>> measured_sizes(const CostModel& cost, int64_t ranks) {
+  const CostModel::Table* table = table_for(cost, Operation::all_reduce, ranks);
+  if (table == nullptr || table->rows.empty() || ranks < 2) return std::nullopt;
+  return std::pair(table->rows.front().bytes, table->rows.back().bytes);
+}
+
 int64_t fs_per_byte_of(double mb_per_s) {
   // 1 MB/s is 1e6 bytes in 1e15 fs.
   const double fs = std::ceil(1e9 / mb_per_s);

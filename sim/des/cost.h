@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "reducer/probe.h"
@@ -89,6 +90,9 @@ struct CostModel {
   std::vector<Table> tables;
   bool operator==(const CostModel&) const = default;
 };
+
+// The least and the largest size of all-reduces that were measured at so many ranks, in bytes.
+std::optional<std::pair<int64_t, int64_t>> measured_sizes(const CostModel& cost, int64_t ranks);
 
 inline constexpr int64_t kMostBytes = int64_t{1} << 50;                   // of one collective
 inline constexpr int64_t kMostRanks = 1'000'000;                          // of one run

@@ -138,9 +138,11 @@ int64_t best_interval_ns(const LongRun& run) {
 double expected_ns(const LongRun& run) {
   const int64_t whole = (run.work_ns - 1) / run.interval_ns;
   const int64_t last = run.work_ns - whole * run.interval_ns;
-  return static_cast<double>(whole) *
-             stretch_ns(run, static_cast<double>(run.interval_ns + run.checkpoint_ns)) +
-         stretch_ns(run, static_cast<double>(last));
+  const double stretches =
+      whole == 0 ? 0  // and not that many of what may be infinite
+                 : static_cast<double>(whole) *
+                       stretch_ns(run, static_cast<double>(run.interval_ns + run.checkpoint_ns));
+  return stretches + stretch_ns(run, static_cast<double>(last));
 }
 
 LongRunNumbers simulate_long_run(const LongRun& run, int64_t runs, int64_t threads) {

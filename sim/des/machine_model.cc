@@ -96,6 +96,34 @@ Json json_of(const Accuracy& accuracy) {
   return json;
 }
 
+std::vector<Alternative> alternatives_of(const Json& list) {
+  std::vector<Alternative> alternatives;
+  for (const Json& json : list) {
+    Alternative& one = alternatives.emplace_back();
+    one.compute = json.value("compute", 1.0);
+    one.link_slower = json.value("link_slower", 1.0);
+    one.across_slower = json.value("across_slower", 1.0);
+    one.bucket_ns = ns_of_key(json, "bucket_us", 1e3);
+    one.parameter_ns = ns_of_key(json, "parameter_us", 1e3);
+    one.sync_ns = ns_of_key(json, "sync_ms", 1e6);
+    one.rank_spread = json.value("rank_spread", 0.0);
+    one.sync_ranks = json.value("sync_ranks", int64_t{0});
+  }
+  return alternatives;
+}
+
+Json json_of(const Alternative& one) {
+  Json json = {{"compute", one.compute},
+               {"link_slower", one.link_slower},
+               {"across_slower", one.across_slower},
+               {"bucket_us", static_cast<double>(one.bucket_ns) * 1e-3},
+               {"parameter_us", static_cast<double>(one.parameter_ns) * 1e-3},
+               {"sync_ms", static_cast<double>(one.sync_ns) * 1e-6},
+               {"rank_spread", one.rank_spread}};
+  if (one.sync_ranks > 0) json["sync_ranks"] = one.sync_ranks;
+  return json;
+}
+
 // What hosts share counts between hosts alone, and a rack only where something is above it.
 InputErrors check_network(const Json& json, const CostModel& cost) {
   InputErrors errors;
@@ -133,7 +161,8 @@ InputErrors take(const Json& json, MachineModel* machine) {
     cost.algorithm = *machine->algorithm;
   }
   cost.link = link_of(json.value("link", Json()), cost.link);
-  cost.across = link_of(json.value("across", Json()), cost.across);
+  machine->says_across = json.contains("across");
+  cost.across = link_of(json.value("across", Json()), json.contains("link") ? cost.link : cost.across);
   cost.ranks_per_host = json.value("ranks_per_host", cost.ranks_per_host);
   if (json.contains("mesh_links")) cost.mesh = mesh_of(json["mesh_links"]);
   cost.nics_per_host = json.value("nics_per_host", cost.nics_per_host);
@@ -159,6 +188,7 @@ InputErrors take(const Json& json, MachineModel* machine) {
   if (json.contains("forward_ms")) machine->forward_ms = json["forward_ms"].get<double>();
   if (json.contains("backward_ms")) machine->backward_ms = json["backward_ms"].get<double>();
   if (json.contains("accuracy")) machine->accuracy = accuracy_of(json["accuracy"]);
+  machine->alternatives = alternatives_of(json.value("alternatives", Json::array()));
   if (json.contains("fitted_on"))
     machine->fitted_on = json["fitted_on"].get<std::vector<std::string>>();
   if (InputErrors errors = check_network(json, cost); !errors.empty()) return errors;
@@ -235,6 +265,8 @@ std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& f
                                 {"rows", std::move(rows)}});
   }
   if (machine.accuracy) json["accuracy"] = json_of(*machine.accuracy);
+  for (const Alternative& one : machine.alternatives)
+    json["alternatives"].push_back(json_of(one));
   if (!fit.is_null()) json["fit"] = fit;
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -289,10 +321,12 @@ std::optional<MachineModel> machine_preset(const std::string& word) {
     if (word != preset.word) continue;
     MachineModel machine = default_machine_model();
     machine.cost.link = preset_link(preset.latency_us, preset.bandwidth_mb_per_s);
+    machine.cost.across = machine.cost.link;
     machine.cost.ranks_per_host = preset.ranks_per_host;
     machine.cost.nics_per_host = preset.nics_per_host;
     if (preset.ranks_per_host == 1) return machine;
     machine.algorithm = Algorithm::hierarchical;
+    machine.says_across = true;
     machine.cost.across = preset_link(preset.across_latency_us, preset.across_bandwidth_mb_per_s);
     return machine;
   }

@@ -25,6 +25,18 @@ struct Accuracy {
   double forward_ms = 0, backward_ms = 0;
 };
 
+// Another machine that takes as long for what this one was fitted to: how far apart the two are
+// elsewhere is how little is known there. What it says stands instead of the machine's.
+struct Alternative {
+  double compute = 1;                    // so many times as long as on the machine
+  double link_slower = 1, across_slower = 1;  // so many times less bandwidth
+  int64_t bucket_ns = 0, parameter_ns = 0, sync_ns = 0;
+  double rank_spread = 0;
+  // sync_ns is that of steps of so many ranks, and may grow with log2 of them, or shrink with the
+  // number of a rank's peers where these are fewer. 0: it does not.
+  int64_t sync_ranks = 0;
+};
+
 // The machines that a scenario is simulated on: what a collective costs there, and what a step
 // costs beside its layers. scenarios/machine_schema.json describes the file.
 struct MachineModel {
@@ -49,6 +61,10 @@ struct MachineModel {
   Noise noise;
   std::vector<std::string> fitted_on;
   std::optional<Accuracy> accuracy;  // none: never compared with runs
+  std::vector<Alternative> alternatives = {};
+  // Links between hosts are its own, not those of the default machine.
+  bool says_across = false;
+  std::string why_not_compared = {};  // what was changed of a machine whose accuracy was known
 };
 
 // How many times as long as the average rank's the compute of the slowest of so many takes, where

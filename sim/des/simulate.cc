@@ -67,7 +67,9 @@ Chance wilson(int64_t hits, int64_t of) {
   const double middle = p + z * z / (2 * n);
   const double half = z * std::sqrt(p * (1 - p) / n + z * z / (4 * n * n));
   const double scale = 1 + z * z / n;
-  return {p, std::max(0.0, (middle - half) / scale), std::min(1.0, (middle + half) / scale)};
+  // What is 0 or 1 in numbers without end is not so in doubles.
+  return {p, hits == 0 ? 0 : std::max(0.0, (middle - half) / scale),
+          hits == of ? 1 : std::min(1.0, (middle + half) / scale)};
 }
 
 namespace {

@@ -16,11 +16,16 @@ std::optional<ModelManifest> manifest_of(const RunPlan& plan) {
   return manifest_of(plan.scenario.model, plan.scenario.dtype);
 }
 
+// Is it in a bucket?
+bool is_reduced(const Scenario& scenario, const TensorSpec& parameter) {
+  return !is_frozen(scenario, parameter.name) && !is_ignored(scenario, parameter.name);
+}
+
 std::vector<BucketItem> items_of(const Scenario& scenario, const ModelManifest& manifest) {
   std::map<std::string, int32_t> keys;
   std::vector<BucketItem> items;
   for (const TensorSpec& parameter : manifest.parameters) {
-    if (is_frozen(scenario, parameter.name)) continue;
+    if (!is_reduced(scenario, parameter)) continue;
     const auto next = static_cast<int32_t>(keys.size());
     const int32_t key = keys.try_emplace(parameter.dtype, next).first->second;
     items.push_back({parameter.bytes(), key, parameter.sparse_gradient});
@@ -28,11 +33,11 @@ std::vector<BucketItem> items_of(const Scenario& scenario, const ModelManifest& 
   return items;
 }
 
-// Parameter indices of the manifest that are trained: where each item comes from.
+// Parameter indices of the manifest that are in buckets: where each item comes from.
 std::vector<int64_t> trained_of(const Scenario& scenario, const ModelManifest& manifest) {
   std::vector<int64_t> trained;
   for (size_t p = 0; p < manifest.parameters.size(); ++p)
-    if (!is_frozen(scenario, manifest.parameters[p].name))
+    if (is_reduced(scenario, manifest.parameters[p]))
       trained.push_back(static_cast<int64_t>(p));
   return trained;
 }

@@ -26,6 +26,8 @@ struct SimulatedLine {
   // Of a prediction: other caps that were asked for and give the same buckets.
   std::vector<double> same_caps_mb = {};
   std::optional<double> step_error = {};  // of numbers.step_ms, a part: the machine's
+  // Of a prediction: on the machine's alternatives, as multiples of numbers.step_ms.
+  std::vector<double> of_alternatives = {};
   int64_t buckets = 0;
   double tail_mb = 0;  // 10^6 bytes
   SimulatedNumbers numbers;

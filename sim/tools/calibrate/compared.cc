@@ -28,7 +28,7 @@ std::string but_for_cap(const RunPlan& plan) {
 Expected<Fit> fit_without(const std::vector<KeptRun>& runs, size_t one, int64_t cores) {
   std::vector<RunSamples> samples;
   for (size_t i = 0; i < runs.size(); ++i)
-    if (i != one || runs.size() == 1) samples.push_back(runs[i].samples);
+    if (i != one) samples.push_back(runs[i].samples);
   return fit_machine(samples, cores);
 }
 
@@ -45,21 +45,20 @@ KeptRun kept_run_of(const RunOutcome& outcome, const std::string& folder) {
   KeptRun run{outcome.plan, samples_of(outcome.plan, timeline_of(outcome), folder)};
   const auto times = step_times_ms(judge_run(outcome, {.metrics = true}), kWarmup);
   if (times.empty()) return run;
-  const Estimate median = bootstrap_median(times, kConfidence, 0);
-  run.step_ms = median.value;
-  if (median.value > 0) run.step_error = (median.high - median.low) / 2 / median.value;
+  run.step_ms = bootstrap_median(times, kConfidence, 0).value;
   return run;
 }
 
 std::vector<ComparedRun> compared_runs(const std::vector<KeptRun>& runs, int64_t cores) {
   std::vector<ComparedRun> compared;
+  if (runs.size() < 2) return compared;  // without it there is nothing to fit a machine to
   for (size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].step_ms <= 0) continue;
     const auto fit = fit_without(runs, i, cores);
     if (!fit) continue;
     const auto ms = simulated_ms(runs[i].plan, fit.value().machine);
     if (ms)
-      compared.push_back({but_for_cap(runs[i].plan), *ms, runs[i].step_ms, runs[i].step_error});
+      compared.push_back({but_for_cap(runs[i].plan), *ms, runs[i].step_ms});
   }
   return compared;
 }

@@ -58,8 +58,10 @@ std::string text_of_caps(int64_t ranks, const Caps& caps, double error) {
                                  plural(ranks, "rank"), *best.row.cap_mb);
   for (size_t i = 0; i < alike.size(); ++i) text += (i == 0 ? "; cannot tell " : ", ") + alike[i];
   if (!alike.empty()) text += " from it";
-  return text + fmt::format("; published {}, by {:.1f} %\n", *published.row.cap_mb,
-                            (best.row.ms / published.row.ms - 1) * 100);
+  if (&best == &published) return text + "; as published, too\n";
+  return text + fmt::format("; published is {}, which takes {:.1f} % less than {}\n",
+                            *published.row.cap_mb, (1 - published.row.ms / best.row.ms) * 100,
+                            *best.row.cap_mb);
 }
 
 std::string text_of_caps(const RowFit& fit) {

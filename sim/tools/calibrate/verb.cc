@@ -73,18 +73,20 @@ std::string text_of(const char* what, const MaybeFitted& fitted) {
                      fitted.number->low, fitted.number->high);
 }
 
-std::string text_of(const std::optional<Accuracy>& accuracy, bool of_traces) {
-  if (!accuracy && of_traces)
+std::string text_of_accuracy(const Fit& fit) {
+  const std::optional<Accuracy>& accuracy = fit.machine.accuracy;
+  if (!accuracy && fit.of_traces)
     return "a simulated step: not compared with the traced ones, for traces do not say which cap "
            "they ran with; lockstep simulate --machine with a scenario of that cap tells a step to "
            "hold beside theirs\n";
+  if (!accuracy && fit.machine.fitted_on.size() < 2)
+    return "a simulated step: how far it is off is not known of one run, which the machine is "
+           "fitted to; more runs would tell\n";
   if (!accuracy)
     return "a simulated step: never compared with these runs, which cannot be simulated\n";
-  std::string text = fmt::format("a simulated step: within {:.1f} % ", accuracy->step_error * 100);
-  text += accuracy->held_out
-              ? fmt::format("(95 %, by {} runs, each on a machine fitted to the others)",
-                            accuracy->runs)
-              : "of this run, which it was fitted to; how far others are off, more runs would tell";
+  std::string text = fmt::format(
+      "a simulated step: within {:.1f} % (95 %, by {} runs, each on a machine fitted to the others)",
+      accuracy->step_error * 100, accuracy->runs);
   if (accuracy->cap_error)
     text += fmt::format("; the difference between two caps: within {:.1f} %",
                         *accuracy->cap_error * 100);
@@ -106,10 +108,12 @@ std::string text_of_fit(const Fit& fit) {
   const MachineModel& machine = fit.machine;
   return table.text(style_of("never", STDOUT_FILENO)) +
          fmt::format(
-             "\nlatency {:.1f} us (95 % interval {:.1f} .. {:.1f}), {:.0f} MB/s ({:.0f} .. "
-             "{:.0f})\n"
+             "\nlatency {:.1f} us{}, {:.0f} MB/s ({:.0f} .. {:.0f})\n"
              "a step beside its layers: {:.3f} ms before, {:.3f} ms after; a launch {:.1f} us\n",
-             fit.latency_us.value, fit.latency_us.low, fit.latency_us.high,
+             fit.latency_us.value,
+             fit.latency_assumed ? ""
+                                 : fmt::format(" (95 % interval {:.1f} .. {:.1f})",
+                                               fit.latency_us.low, fit.latency_us.high),
              fit.bandwidth_mb_per_s.value, fit.bandwidth_mb_per_s.low, fit.bandwidth_mb_per_s.high,
              static_cast<double>(machine.load_ns) * 1e-6,
              static_cast<double>(machine.optimizer_ns) * 1e-6,
@@ -117,7 +121,7 @@ std::string text_of_fit(const Fit& fit) {
          (fit.latency_assumed ? fmt::format("latency: unknown; {}\n", kOneSize) : "") +
          text_of("each bucket in backward, us", fit.backward.bucket_us) +
          text_of("overlap_slowdown", fit.backward.overlap_slowdown) +
-         text_of(machine.accuracy, fit.of_traces);
+         text_of_accuracy(fit);
 }
 
 std::string answer_of_fit(const Fit& fit, int64_t count, const char* what) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "scenarios/parse/suite.h"
+#include "sim/calibrate/alternatives.h"
 #include "sim/calibrate/row_fit.h"
 #include "sim/des/job_of_plan.h"
 #include "sim/des/simulate.h"
@@ -167,6 +168,40 @@ TEST(RowFit, AccuracyIsOfTheFittedCompute) {
   job.backward_ns = std::llround(fit.backward_ms * slowest * 1e6);
   EXPECT_TRUE(accuracy_of(fit.machine, job));
   EXPECT_GE(accuracy_of(fit.machine, job)->step_error, kLeastError);
+}
+
+// A file keeps the explanations, so that a prediction elsewhere is as wide as they are apart there.
+TEST(RowFit, AlternativesGiveTheFittedRowAndPartElsewhere) {
+  const RunPlan plan = resnet("resnet50");
+  const auto fit = fit_row(plan, machine(), published("resnet50")).value();
+  ASSERT_FALSE(fit.machine.alternatives.empty());
+  MachineModel scaled = fit.machine;
+  const double emulated_ms = plan.layer_times.empty() ? 0 : fit.backward_ms;
+  double backward_ms = 0;
+  for (const LayerTime& layer : plan.layer_times) backward_ms += layer.backward_ms;
+  ASSERT_GT(backward_ms, 0);
+  const RunPlan fitted = with_compute(plan, emulated_ms / backward_ms, &scaled);
+  const auto off = [&](int64_t ranks, double cap_mb) {
+    SimulatedAs as;
+    as.ranks = ranks;
+    as.cap_mb = cap_mb;
+    return steps_of_alternatives(fitted, fit.machine, as).value();
+  };
+  EXPECT_LE(widest(off(2, 25)), kLeastError);  // the row that was fitted
+  EXPECT_GT(widest(off(64, 25)), kLeastError);
+  EXPECT_GT(widest(off(1024, 1)), widest(off(64, 1)));
+  EXPECT_LE(widest(off(64, 1), off(64, 1)), kLeastError);
+  EXPECT_GT(widest(off(64, 1), off(64, 25)), kLeastError);
+}
+
+TEST(RowFit, OneRankSaysNothingOfLinks) {
+  const PublishedTable table{
+      "made", {{1, {}, 100, false, false}, {1, 25.0, 101, true, true}, {8, 25.0, 105, true, false}}};
+  const auto fit = fit_row(resnet("resnet50"), *machine_preset("25gbe"), table).value();
+  EXPECT_THAT(fit.notes, testing::Contains(testing::HasSubstr("of one rank")));
+  MachineModel slow = *machine_preset("25gbe");
+  slow.cost.link.beta_fs_per_byte *= 2;
+  EXPECT_GE(fit.rows[1].high, fit.rows[1].ms + 10) << "8 ranks wait for half of the bandwidth";
 }
 
 TEST(RowFit, ARowThatIsFasterThanComputeIsSaid) {

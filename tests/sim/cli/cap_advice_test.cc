@@ -21,8 +21,10 @@ SimulatedLine line_of(int64_t ranks, double cap_mb, double step_ms) {
 const std::vector<SimulatedLine> kCurve = {line_of(3, 1, 104), line_of(3, 4, 100),
                                            line_of(3, 8, 100.4), line_of(3, 25, 103)};
 
-CapAdvice only(const std::vector<SimulatedLine>& lines, std::optional<double> usual,
+CapAdvice only(std::vector<SimulatedLine> lines, std::optional<double> usual,
                const std::optional<Accuracy>& accuracy) {
+  for (SimulatedLine& line : lines)
+    if (accuracy) line.step_error = accuracy->step_error;
   const auto advice = advise(lines, usual, accuracy);
   EXPECT_EQ(advice.size(), 1u);
   return advice.front();
@@ -47,6 +49,17 @@ TEST(CapAdvice, KeepsTheUsualCapWhereTheErrorIsLarger) {
   // Without an error between caps both step times have their own.
   EXPECT_FALSE(only(kCurve, 25, Accuracy{0.02, std::nullopt, 1, false}).cap_mb);
   EXPECT_EQ(only(kCurve, 25, Accuracy{0.01, std::nullopt, 1, false}).cap_mb, 4);
+}
+
+// What gives the fitted row by slower links, say, has the larger cap faster here.
+TEST(CapAdvice, WhatAnAlternativeTurnsRoundIsNotRecommended) {
+  std::vector<SimulatedLine> lines = {line_of(3, 1, 100), line_of(3, 25, 104)};
+  const Accuracy accuracy{0.03, 0.01, 1, false};
+  lines[0].of_alternatives = {1, 1.06};
+  lines[1].of_alternatives = {1, 1.03};
+  EXPECT_EQ(only(lines, 25, accuracy).cap_mb, 1);  // 2.9 % of 4 are in doubt
+  lines[1].of_alternatives = {1, 1.01};
+  EXPECT_FALSE(only(lines, 25, accuracy).cap_mb);
 }
 
 TEST(CapAdvice, WithoutAnErrorItSaysWhatItIsWorth) {

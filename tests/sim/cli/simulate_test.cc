@@ -1,4 +1,5 @@
 #include <gmock/gmock.h>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "scenarios/json/schema.h"
@@ -114,6 +115,45 @@ TEST(Simulate, OptionsOfFailingHostsGoTogether) {
   EXPECT_THAT(long_run_errors(verb)[0].message, HasSubstr("--mtbf-hours without --checkpoint-s"));
   verb.checkpoint_s = 1;
   EXPECT_TRUE(long_run_errors(verb).empty());
+}
+
+TEST(Simulate, HierarchicalIsNotFasterThanTheLinksOfAMachineWithoutHosts) {
+  SimulateVerb verb;
+  verb.machine = "10gbe";
+  verb.ranks = 16;
+  const auto step_ms = [&](const std::string& algorithm) {
+    verb.algorithm = algorithm;
+    const auto plans = plans_of("stragglers/emulated_resnet50.json");
+    return simulated(verb, {plans.front()}).lines.front().numbers.step_ms;
+  };
+  EXPECT_NEAR(step_ms("hierarchical"), step_ms("ring"), 0.01 * step_ms("ring"));
+}
+
+// It was fitted, or compared with runs, as the file has it.
+TEST(Simulate, AMachineWithOtherLinksWasNeverCompared) {
+  SimulateVerb verb;
+  verb.machine = testing::TempDir() + "compared_machine.json";
+  std::ofstream(verb.machine) << R"({"format": "lockstep_machine", "version": 1,
+      "accuracy": {"step_error": 0.01}, "alternatives": [{"compute": 1.1, "sync_ranks": 8}]})";
+  EXPECT_TRUE(machine_of(verb).value().accuracy);
+  EXPECT_EQ(machine_of(verb).value().alternatives.at(0).sync_ranks, 8);
+  verb.bandwidth_mb_per_s = 1000;
+  const MachineModel other = machine_of(verb).value();
+  EXPECT_FALSE(other.accuracy);
+  EXPECT_TRUE(other.alternatives.empty());
+  EXPECT_THAT(other.why_not_compared, HasSubstr("--bandwidth-mb-per-s"));
+}
+
+TEST(Simulate, SizesThatWereNotMeasuredAreTold) {
+  SimulateVerb verb;
+  verb.machine = testing::TempDir() + "measured_machine.json";
+  std::ofstream(verb.machine) << R"({"format": "lockstep_machine", "version": 1,
+      "tables": [{"ranks": 4, "rows": [[8, 30], [524288, 35]]}]})";
+  verb.ranks = 4;
+  const auto plans = plans_of("stragglers/emulated_resnet50.json");
+  const auto notes = simulated(verb, {plans.front()}).lines.front().notes;
+  EXPECT_THAT(notes, testing::Contains(HasSubstr("larger than anything measured at 4 ranks "
+                                                 "(524,288 bytes)")));
 }
 
 TEST(Simulate, MachinesHaveWords) {

@@ -38,6 +38,20 @@ TEST(JobOfPlan, HasTheBucketsAndTimesOfTheScenario) {
   EXPECT_TRUE(planned.job.schedule.touched.empty());
 }
 
+// As parameters that are frozen: they are in no bucket, neither at first nor when these are rebuilt.
+TEST(JobOfPlan, IgnoredParametersAreNeverReduced) {
+  const auto bytes_of = [](const std::vector<BucketWork>& works) {
+    int64_t bytes = 0;
+    for (const BucketWork& work : works) bytes += work.bytes;
+    return bytes;
+  };
+  const std::string file = "stragglers/emulated_resnet50.json";
+  const Job all = job_of(plan_of(file, {})).job;
+  const Job ignoring = job_of(plan_of(file, {R"(/ignored=["fc.weight"])"})).job;
+  EXPECT_EQ(bytes_of(all.settled) - bytes_of(ignoring.settled), 2048 * 1000 * 4);
+  EXPECT_EQ(bytes_of(ignoring.settled), bytes_of(ignoring.first_step));
+}
+
 TEST(JobOfPlan, FaultsAreWhatBefallsRanks) {
   const PlannedJob planned = job_of(named_compute(
       R"([{"kind": "slow", "rank": 1, "factor": 1.5}, {"kind": "stall", "rank": 2, "step": 3,

@@ -51,6 +51,15 @@ TEST(LongRun, FailuresComeAtTheirRate) {
 
 // Young's sqrt(2 x checkpoint x mtbf) is the first term; no other interval is expected to be
 // shorter by more than the terms that are left out.
+TEST(LongRun, AnIntervalThatNoWorkFillsIsNoCheckpoint) {
+  LongRun run;
+  run.work_ns = 3'600'000'000'000;
+  run.mtbf_ns = 36'000'000'000'000;
+  run.interval_ns = 3'600'000'000'000'000;
+  EXPECT_TRUE(problems_of(run).empty());
+  EXPECT_NEAR(expected_ns(run), run.mtbf_ns * (std::exp(0.1) - 1), 1e6);
+}
+
 TEST(LongRun, TheBestIntervalIsDalys) {
   LongRun run = llama();
   const double young = std::sqrt(2 * 60.0 * 3.09 * 3600) * static_cast<double>(kSecond);

@@ -193,6 +193,17 @@ TEST(Network, FewRanksOfAMeshHaveFewLinks) {
   EXPECT_EQ(problems_of(cost).size(), 1) << "fewer links";
 }
 
+// Nobody said how hosts are joined: not by links that take nothing.
+TEST(Network, HostsWithoutLinksOfTheirOwnHaveTheMachines) {
+  const MachineModel ethernet = *machine_preset("10gbe");
+  EXPECT_EQ(ethernet.cost.across, ethernet.cost.link);
+  const MachineModel read =
+      machine_of(
+          R"(, "link": {"latency_us": 5, "bandwidth_mb_per_s": 1000}, "ranks_per_host": 2)")
+          .value();
+  EXPECT_EQ(read.cost.across, read.cost.link);
+}
+
 TEST(Network, AMachineFileSaysIt) {
   const auto machine = machine_of(
       R"(, "ranks_per_host": 8, "nics_per_host": 4, "hosts_per_rack": 16, "oversubscription": 2.5)");

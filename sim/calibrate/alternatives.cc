@@ -1,0 +1,97 @@
+#include "sim/calibrate/alternatives.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "sim/des/simulate.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kAlternativeSteps = 3;  // buckets are rebuilt after the first
+
+void slow(double factor, LinkCost* link) {
+  link->beta_fs_per_byte = std::llround(static_cast<double>(link->beta_fs_per_byte) * factor);
+}
+
+MachineModel machine_of(MachineModel machine, const Alternative& one) {
+  slow(one.link_slower, &machine.cost.link);
+  slow(one.across_slower, &machine.cost.across);
+  machine.bucket_ns = one.bucket_ns;
+  machine.parameter_ns = one.parameter_ns;
+  machine.sync_ns = one.sync_ns;
+  machine.rank_spread = one.rank_spread;
+  return machine;
+}
+
+// 0: none came to its end.
+Expected<double> step_ms(const RunPlan& plan, const MachineModel& machine, SimulatedAs as) {
+  as.steps = kAlternativeSteps;
+  auto planned = job_of_plan(plan, machine, as);
+  if (!planned) return planned.errors();
+  planned.value().job.collective_ns = 0;
+  const auto run = simulate(planned.value().job, {});
+  if (!run) return run.errors();
+  return run.value().failure ? 0.0 : numbers_of(planned.value().job, run.value()).step_ms;
+}
+
+}  // namespace
+
+RunPlan with_compute(RunPlan plan, double factor, MachineModel* machine) {
+  for (LayerTime& layer : plan.layer_times) {
+    layer.forward_ms *= factor;
+    layer.backward_ms *= factor;
+    layer.ready_ms *= factor;
+  }
+  if (plan.layer_times.empty()) {
+    const double backward_ms = machine->backward_ms.value_or(2);
+    machine->forward_ms = machine->forward_ms.value_or(backward_ms / 2) * factor;
+    machine->backward_ms = backward_ms * factor;
+  }
+  return plan;
+}
+
+Growth growth_of(int64_t ranks, int64_t fitted) {
+  if (ranks < 2 || fitted < 2) return {};
+  const auto of = static_cast<double>(ranks), by = static_cast<double>(fitted);
+  return {std::min(1.0, (of - 1) / (by - 1)), std::max(1.0, std::log2(of) / std::log2(by))};
+}
+
+Expected<std::vector<double>> steps_of_alternatives(const RunPlan& plan,
+                                                    const MachineModel& machine,
+                                                    const SimulatedAs& as) {
+  std::vector<double> ratios;
+  if (machine.alternatives.empty()) return ratios;
+  const auto base = step_ms(plan, machine, as);
+  if (!base) return base.errors();
+  const int64_t ranks = as.ranks.value_or(ranks_of(plan.scenario));
+  for (const Alternative& one : machine.alternatives) {
+    MachineModel other = machine_of(machine, one);
+    const RunPlan longer = with_compute(plan, one.compute, &other);
+    const auto step = step_ms(longer, other, as);
+    if (!step) return step.errors();
+    if (base.value() == 0 || step.value() == 0) return std::vector<double>();
+    const Growth growth = growth_of(ranks, one.sync_ranks);
+    const double sync_ms = ranks > 1 ? static_cast<double>(one.sync_ns) * 1e-6 : 0;
+    ratios.push_back((step.value() - sync_ms * (1 - growth.least)) / base.value());
+    if (one.sync_ranks > 0)
+      ratios.push_back((step.value() + sync_ms * (growth.most - 1)) / base.value());
+  }
+  return ratios;
+}
+
+double widest(const std::vector<double>& ratios) {
+  double most = kLeastError;
+  for (const double ratio : ratios) most = std::max(most, std::fabs(ratio - 1));
+  return most;
+}
+
+double widest(const std::vector<double>& a, const std::vector<double>& b) {
+  double most = kLeastError;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    most = std::max(most, std::fabs(a[i] / b[i] - 1));
+  return most;
+}
+
+}  // namespace lockstep
