@@ -365,15 +365,22 @@ void blame_the_machine(int64_t waited_ns, const FailureCandidate& primary, const
 }
 
 // While ranks meet, whoever reaches a port of Gloo's may break a connection or take another's place
-// (docs/launchers.md). Where nothing but lost connections is known, and every process lived, no
-// rank is shown to be the one.
+// (docs/launchers.md). Where nothing but lost connections is known, or that several waited for each
+// other, and every process lived, no rank is shown to be the one.
 bool broke_while_meeting(const std::vector<FailureCandidate>& candidates,
                          const std::vector<RankView>& ranks) {
-  return std::all_of(candidates.begin(), candidates.end(), [&](const FailureCandidate& candidate) {
+  int64_t waited = 0;
+  for (const FailureCandidate& candidate : candidates) {
     const RankView* view = view_of(ranks, candidate.rank);
-    return candidate.role == FailureRole::lost_peer && view != nullptr && view->last_phase &&
-           view->last_phase->phase == static_cast<uint16_t>(Phase::rendezvous);
-  });
+    if (view == nullptr || !view->last_phase ||
+        view->last_phase->phase != static_cast<uint16_t>(Phase::rendezvous))
+      return false;
+    if (candidate.role == FailureRole::waited)
+      ++waited;
+    else if (candidate.role != FailureRole::lost_peer)
+      return false;
+  }
+  return waited != 1;  // one alone waits for whom only it knows of
 }
 
 // No rank has made a record, and all that ended by themselves, two at least, ended alike: a limit
@@ -449,8 +456,11 @@ Failure failure_of(const RunOutcome& outcome, const std::vector<FailureCandidate
     blame_the_machine(*waited_ns, primary, view, &failure);
   else if (broke_while_meeting(candidates, ranks))
     blame_nobody(
-        "connections broke while ranks met, and every process lived, as where a foreign connection "
-        "reaches a port of Gloo's",
+        primary.role == FailureRole::waited
+            ? "ranks waited for each other while they met, and every process lived, as where the "
+              "machine is too busy for the time-out"
+            : "connections broke while ranks met, and every process lived, as where a foreign "
+              "connection reaches a port of Gloo's",
         primary, &failure);
   else if (none_could_begin(outcome, ranks))
     blame_nobody("no rank could begin, and those that ended by themselves ended alike", primary,

@@ -283,6 +283,29 @@ class Causes(FolderTest):
         self.assertEqual(code, 1, said)
         self.assertIn("fail: step 1, parameter 0.weight\n      cause other_update: ", said)
 
+    def test_a_sum_that_is_divided_by_the_batch_size_of_a_rank(self):
+        """A constant of the script, which one device with the batches of all ranks has as well."""
+        summed = "nn.functional.cross_entropy(net(x), y, reduction='sum'){divided}.backward()"
+        text = self.text(DDP, "pass", "pass").replace("cross_entropy(net(x), y).backward()", summed)
+        code, said = self.verify_text(text.replace("{divided}", " / 4"))
+        self.assertEqual(code, 3, said)
+        self.assertIn("divide by len() of the batch", said)
+        code, said = self.verify_text(text.replace("{divided}", " / len(x)"))
+        self.assertEqual(code, 0, said)
+        code, said = self.verify_text(text.replace("{divided}", ""))
+        self.assertEqual(code, 1, said)
+        self.assertIn("cause summed_loss: ", said)
+
+    def test_state_that_the_owner_of_a_parameter_keeps(self):
+        """As Muon's: parameters are sent on, their momentum is not."""
+        owned = ("class Own(torch.optim.SGD):\n    def step(self, closure=None):\n        params = self.param_groups[0]['params']\n"
+                 "        for i, p in enumerate(params):\n            if i % world == rank:\n"
+                 "                kept = self.state[p].setdefault('momentum', torch.zeros_like(p))\n"
+                 "                p.data -= 0.1 * kept.mul_(0.9).add_(p.grad)\n            dist.broadcast(p.data, i % world)\n")
+        text = self.text(DDP + owned, "pass", "pass").replace("torch.optim.SGD(net", "Own(net")
+        code, said = self.verify_text(text)
+        self.assertEqual(code, 0, said)
+
     def test_an_update_that_draws(self):
         """As stochastic rounding and Langevin dynamics do. One device that has drawn more before proves nothing."""
         text = self.text(f"{{seed}}\n{DDP}class Own(torch.optim.SGD):\n    def step(self, closure=None):\n        super().step()\n"

@@ -33,6 +33,18 @@ def is_sum(node):
     return bool(inner) and all(is_sum(one) for one in inner)
 
 
+def scale_of_sum(node):
+    """By what a loss that is a sum over samples is multiplied; 0: it is none, or by what is not known."""
+    scale = 1.0
+    while type(node).__name__ in ("DivBackward0", "MulBackward0"):
+        other = getattr(node, "_saved_other", None)
+        if other is None or other.numel() != 1 or other.requires_grad or not float(other):
+            return 0.0
+        scale = scale / float(other) if type(node).__name__ == "DivBackward0" else scale * float(other)
+        node = node.next_functions[0][0]
+    return scale if getattr(node, "_saved_reduction", 0) == 2 or is_sum(node) else 0.0
+
+
 def carries(recorder):
     """Does any parameter that is trained have a gradient of a step before?"""
     return any(values(param.grad).any().item() for param in recorder.optimized() if param.grad is not None)
@@ -94,6 +106,7 @@ def watch(recorder):
         recorder.end["backwards"] += 1
         recorder.backwards += 1
         recorder.end["summed"] |= is_sum(self.grad_fn)
+        recorder.sum_scale = scale_of_sum(self.grad_fn)
         recorder.deals.trained()
         recorder.backward_after_clip |= recorder.clipped
         if recorder.file is None:  # while the group still says which rank this is

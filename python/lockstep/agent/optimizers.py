@@ -36,6 +36,12 @@ def state_tensors(optimizer, params):
             if isinstance(value, torch.Tensor)]
 
 
+def state_keys(optimizer, params):
+    """Of which parameters a rank has state, and which: an optimizer may have each rank keep its own."""
+    return joined(f"{place}{sorted(optimizer.state[param], key=str)}" for place, param in enumerate(params)
+                  if optimizer.state.get(param))
+
+
 def state_before(recorder, optimizer, params):
     """Empty where nothing was left yet, it would cost too much, or each rank has its share alone."""
     if recorder.steps == 0 or is_sharded(optimizer) or sum(param.numel() for param in params) > MOST_STATES:
@@ -150,10 +156,10 @@ def after_step(recorder, number, optimizer, params):
     return {"step": recorder.steps, "lr": [float(group["lr"]) for group in optimizer.param_groups],
             "params": sketches, "samples": samples, **inputs.names_of(recorder),
             "param_hashes": hashes, "buffer_hash": digest(buffers(recorder)),
-            "state_hash": "" if is_sharded(optimizer) else digest(state),
+            "state_hash": "" if is_sharded(optimizer) else digest(state), "state_keys": state_keys(optimizer, params),
             "ddp_forwards": recorder.ddp_forwards, "forwards": recorder.forwards,
             "targets": recorder.targets if len(recorder.targets) <= MOST_TARGETS else [],
-            "exchanges": recorder.exchanges, "within_step": recorder.within_step,
+            "sum_scale": recorder.sum_scale, "exchanges": recorder.exchanges, "within_step": recorder.within_step,
             "unsynced": recorder.unsynced or recorder.shards_unsynced, "dropouts": recorder.dropouts, "backwards": recorder.backwards,
             "model_loads": recorder.loads["model"],
             "optimizer_loads": recorder.loads["optimizer"], "position": recorder.position,

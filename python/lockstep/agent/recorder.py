@@ -30,6 +30,7 @@ def of_backwards():
     return {
         "within_step": 0,  # collectives that the script called within an optimizer's step
         "backwards": 0, "clipped": False, "backward_after_clip": False,
+        "sum_scale": 0.0,  # of losses.py, of the last backward
         "carried": False,  # there was a gradient before the first backward
         "in_backward": False, "summed_back": False,  # the script called all_reduce within backward
         "reduced": {}, "reduced_late": set(), "elements_late": set(),  # addresses of tensors; how many elements

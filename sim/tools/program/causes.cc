@@ -22,7 +22,8 @@ constexpr std::array kRows = {
     ProgramCauseRow{
         C::lr_scaled, "lr_scaled", "the learning rate depends on the number of ranks",
         "gradients are averaged already: leave the rate as it is for one device with this "
-        "global batch, or make it of the global batch, not of the number of ranks"},
+        "global batch, or make it of the loader's batch_size times the number of ranks (one device "
+        "has a larger batch, and keeps a batch size that is an option of the script)"},
     ProgramCauseRow{C::same_samples, "same_samples", "ranks train on the same samples",
                     "give the loader a DistributedSampler, or slice by rank"},
     ProgramCauseRow{C::epoch_never_set, "epoch_never_set", "every epoch has the same order",

@@ -169,7 +169,8 @@ std::string first_difference(const ProgramStep& a, const ProgramStep& b, std::st
     *of = name(a, i);
     return parameter(a, i);
   }
-  if (a.state_hash != b.state_hash) return "optimizer state";
+  // Where each rank keeps the state of parameters of its own, there is nothing to compare.
+  if (a.state_hash != b.state_hash && a.state_keys == b.state_keys) return "optimizer state";
   return "";
 }
 
@@ -190,6 +191,23 @@ std::string undecidable(const Ranks& ranks, const ProgramRank& one, size_t step,
   return "";
 }
 
+// A sum over samples that is divided by a number of them: right on the ranks, and one device, which
+// has the samples of all, divides by the same.
+bool sums_over_constant(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i) {
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  const auto world = static_cast<double>(ranks.size());
+  const auto near = [](double value, double expected) {
+    return std::abs(value / expected - 1) < kProgramRatioBound;
+  };
+  const auto is_mean = [&](const ProgramRank& rank) {
+    const ProgramStep& own = rank.steps[step];
+    return near(own.sum_scale * static_cast<double>(own.samples.size()), 1);
+  };
+  return a.sum_scale != 0 && near(b.sum_scale, a.sum_scale) &&
+         std::all_of(ranks.begin(), ranks.end(), is_mean) &&
+         near(sketch_ratio(a.grads[i], b.grads[i]), 1 / world);
+}
+
 ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
                                 double off) {
   const ProgramStep& a = ranks[0].steps[step];
@@ -204,6 +222,13 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
         fmt::format("step {}: one device divides its gradients by {} as well, which seems to be "
                     "written in the script: take it from torch.distributed.get_world_size()",
                     number, ranks.size()),
+        number);
+  if (sums_over_constant(ranks, one, step, i))
+    return inconclusive(
+        fmt::format("step {}: the loss is a sum over samples, and one device, which has those of "
+                    "all ranks, divides it by the {:g} of a rank as well, which seem to be written "
+                    "in the script: divide by len() of the batch",
+                    number, 1 / a.sum_scale),
         number);
   ProgramFinding found;
   found.verdict = Verdict::fail;

@@ -14,13 +14,20 @@ namespace {
 
 using Ranks = std::vector<ProgramRank>;
 
+// The step that this one's optimizer made before; null: none. An outer optimizer may step between.
+const ProgramStep* last_of(const ProgramRank& rank, size_t step) {
+  for (size_t at = step; at-- > 0;)
+    if (rank.steps[at].optimizer == rank.steps[step].optimizer) return &rank.steps[at];
+  return nullptr;
+}
+
 bool is_mean(const Ranks& ranks, size_t step, size_t parameter) {
   const Sketch& now = ranks[0].steps[step].moved[parameter];
   if (!now) return false;
   for (size_t k = 0; k < kProjections; ++k) {
     double sum = 0;
     for (const ProgramRank& rank : ranks) {
-      const Sketch& left = rank.steps[step - 1].params[parameter];
+      const Sketch& left = last_of(rank, step)->params[parameter];
       if (!left) return false;
       sum += (*left)[k];
     }
@@ -31,18 +38,23 @@ bool is_mean(const Ranks& ranks, size_t step, size_t parameter) {
   return true;
 }
 
-bool is_averaged(const Ranks& ranks, size_t step) {
+// Ranks had parted, and something else than steps made them alike on all.
+bool is_made_alike(const Ranks& ranks, size_t step) {
   const ProgramStep& first = ranks[0].steps[step];
   bool parted = false;
   for (const ProgramRank& rank : ranks) {
-    const ProgramStep &now = rank.steps[step], &last = rank.steps[step - 1];
+    const ProgramStep &now = rank.steps[step], *last = last_of(rank, step);
     if (now.moved.empty() || now.before_hash != first.before_hash || now.names != first.names ||
-        last.names != first.names)
+        last == nullptr || last->names != first.names)
       return false;
-    parted |= last.param_hashes != ranks[0].steps[step - 1].param_hashes;
+    parted |= last->param_hashes != last_of(ranks[0], step)->param_hashes;
   }
-  if (!parted) return false;
-  for (size_t i = 0; i < first.names.size(); ++i)
+  return parted;
+}
+
+bool is_averaged(const Ranks& ranks, size_t step) {
+  if (!is_made_alike(ranks, step)) return false;
+  for (size_t i = 0; i < ranks[0].steps[step].names.size(); ++i)
     if (!is_mean(ranks, step, i)) return false;
   return true;
 }
@@ -51,18 +63,32 @@ bool is_alike(const Sketch& a, const Sketch& b) {
   return a && b && sketch_distance(a, b, 0) <= kProgramBound;
 }
 
+// Of no rank's own as it left them, as a broadcast would make them, nor loaded: an outer optimizer
+// makes them of what all ranks have done.
+bool is_joined_anew(const Ranks& ranks, size_t step) {
+  if (!is_made_alike(ranks, step)) return false;
+  return std::none_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+    const ProgramStep &now = rank.steps[step], &last = *last_of(rank, step);
+    if (now.model_loads != last.model_loads) return true;
+    for (size_t i = 0; i < now.moved.size(); ++i)
+      if (!is_alike(now.moved[i], last.params[i])) return false;
+    return true;
+  });
+}
+
 // What a rank has is its own and that of others, by weights that add up to one, in all parameters
 // that are not as it left them.
 bool is_mixture(const Ranks& ranks, size_t step, const ProgramRank& rank) {
   std::vector<WeightedRow> rows;
-  const ProgramStep &now = rank.steps[step], &last = rank.steps[step - 1];
+  const ProgramStep &now = rank.steps[step], &last = *last_of(rank, step);
   for (size_t i = 0; i < now.moved.size(); ++i) {
     if (is_alike(now.moved[i], last.params[i])) continue;
     for (size_t k = 0; k < kProjections; ++k) {
       WeightedRow& row = rows.emplace_back();
       for (const ProgramRank& other : ranks) {
-        if (!other.steps[step - 1].params[i] || !now.moved[i]) return false;
-        row.push_back((*other.steps[step - 1].params[i])[k]);
+        const Sketch& left = last_of(other, step)->params[i];
+        if (!left || !now.moved[i]) return false;
+        row.push_back((*left)[k]);
       }
       row.push_back((*now.moved[i])[k]);
     }
@@ -80,11 +106,29 @@ bool is_mixture(const Ranks& ranks, size_t step, const ProgramRank& rank) {
 
 bool is_mixed(const Ranks& ranks, size_t step) {
   const ProgramStep& first = ranks[0].steps[step];
-  return std::all_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
-    const ProgramStep &now = rank.steps[step], &last = rank.steps[step - 1];
-    return !now.moved.empty() && now.names == first.names && last.names == first.names &&
-           now.optimizer == last.optimizer && is_mixture(ranks, step, rank);
-  });
+  const auto is_of_one_optimizer = [&](const ProgramRank& rank) {
+    const ProgramStep &now = rank.steps[step], *last = last_of(rank, step);
+    return !now.moved.empty() && now.names == first.names && last != nullptr &&
+           last->names == first.names;
+  };
+  return std::all_of(ranks.begin(), ranks.end(), is_of_one_optimizer) &&
+         std::all_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+           return is_mixture(ranks, step, rank);
+         });
+}
+
+// How ranks were brought together before a step.
+enum class Joined { no, averaged, mixed, anew };
+Joined joined_before(const Ranks& ranks, size_t step) {
+  if (is_averaged(ranks, step)) return Joined::averaged;
+  if (is_mixed(ranks, step)) return Joined::mixed;
+  return is_joined_anew(ranks, step) ? Joined::anew : Joined::no;
+}
+
+const char* words_of(Joined joined) {
+  return joined == Joined::averaged ? "average their parameters"
+         : joined == Joined::mixed  ? "mix parameters with those of others"
+                                    : "go on from parameters that are made of all of theirs";
 }
 
 }  // namespace
@@ -93,19 +137,18 @@ std::string averaged_parameters(const Ranks& ranks) {
   for (const ProgramRank& rank : ranks)
     if (rank.steps.size() != ranks[0].steps.size()) return "";
   size_t first = 0, times = 0;
-  bool whole = false;
+  Joined how = Joined::no;
   for (size_t step = 1; step < ranks[0].steps.size(); ++step) {
-    const bool averaged = is_averaged(ranks, step);
-    if (!averaged && !is_mixed(ranks, step)) continue;
-    whole |= averaged;
+    const Joined joined = joined_before(ranks, step);
+    if (joined == Joined::no) continue;
+    how = times == 0 || joined == Joined::averaged ? joined : how;
     if (times++ == 0) first = step + 1;
   }
   if (times == 0) return "";
   return fmt::format(
       "ranks update by gradients of their own and {}, before step {} for the first time, {} {} in "
       "all: no training of one device",
-      whole ? "average their parameters" : "mix parameters with those of others", first, times,
-      times == 1 ? "time" : "times");
+      words_of(how), first, times, times == 1 ? "time" : "times");
 }
 
 }  // namespace lockstep

@@ -83,6 +83,7 @@ ProgramStep program_step_of(const Json& line) {
   step.samples = line.at("samples").get<std::vector<std::string>>();
   step.buffer_hash = line.at("buffer_hash").get<std::string>();
   step.state_hash = line.at("state_hash").get<std::string>();
+  step.state_keys = line.at("state_keys").get<std::string>();
   step.state_before = line.at("state_before").get<std::string>();
   step.by_grad = line.at("by_grad").get<std::vector<std::string>>();
   get_exact(line.at("sum_order"), step.sum_order);
@@ -93,6 +94,7 @@ ProgramStep program_step_of(const Json& line) {
   step.drawn = line.at("drawn").get<std::vector<std::string>>();
   step.misplaced = line.at("misplaced").get<std::vector<std::string>>();
   step.drew = line.at("drew").get<bool>();
+  step.sum_scale = line.at("sum_scale").get<double>();
   step.drew_in_step = line.at("drew_in_step").get<bool>();
   step.standardized = line.at("standardized").get<bool>();
   step.lr = line.at("lr").get<std::vector<double>>();

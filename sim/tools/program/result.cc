@@ -91,7 +91,8 @@ std::string world_text(const ProgramWorld& world) {
   if (world.handed)
     text +=
         "  note: one device was handed the ranks' first weights, inputs and targets, since it drew "
-        "others; how samples are dealt is judged where a DistributedSampler deals\n";
+        "others; how samples are dealt is judged where a DistributedSampler deals, and what the "
+        "script computes of a batch before the model and the loss are given it is not judged\n";
   if (!world.comm_hook.empty())
     text += fmt::format(
         "  note: gradients go through {}, a comm hook of the script; what one loses on purpose is "

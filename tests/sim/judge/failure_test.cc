@@ -241,6 +241,22 @@ TEST(Failure, NobodyIsNamedWhereConnectionsAloneBrokeWhileRanksMet) {
   EXPECT_EQ(incident.failure().rank, 3);
 }
 
+TEST(Failure, NobodyIsNamedWhereSeveralWaitedForEachOtherWhileRanksMet) {
+  Incident incident(4, 1, StopPlace::rendezvous);
+  incident.run.failed_ns = incident.last_ns() + 1'000'000;
+  for (const int64_t rank : {0, 1, 2, 3}) {
+    const bool waited = rank < 2;
+    incident.give_up(rank, waited ? ErrorKind::timeout : ErrorKind::peer_lost,
+                     waited ? "no rank has set \"all\" in time" : "connection reset by peer",
+                     incident.run.failed_ns, kExitCommError, -1);
+    incident.run.ranks[static_cast<size_t>(rank)].events.back().phase =
+        static_cast<uint16_t>(Phase::rendezvous);
+  }
+  const Failure nobody = incident.failure();
+  EXPECT_EQ(nobody.rank, std::nullopt) << nobody.message;
+  EXPECT_THAT(nobody.message, HasSubstr("waited for each other"));
+}
+
 TEST(Failure, ExitAndException) {
   Outcome outcome;
   outcome.stop(1, 2);

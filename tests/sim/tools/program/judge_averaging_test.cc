@@ -46,6 +46,22 @@ TEST(ProgramAveraging, WhatIsNoMeanOfAllRanksIsOne) {
   EXPECT_EQ(judge_replicas(still).verdict, Verdict::fail);
 }
 
+// As an outer optimizer makes them of what all ranks have done; it steps in between.
+TEST(ProgramAveraging, ByAnOuterOptimizerIsMeant) {
+  Ranks ranks = ranks_with(2.7);
+  for (ProgramRank& rank : ranks) {
+    ProgramStep outer = rank.steps[0];
+    outer.optimizer = 1;
+    outer.names = {"parameter 0"};
+    rank.steps.insert(rank.steps.begin() + 1, outer);
+  }
+  const ProgramFinding found = judge_replicas(ranks);
+  EXPECT_EQ(found.verdict, Verdict::inconclusive) << found.words;
+  EXPECT_NE(found.words.find("made of all of theirs"), std::string::npos) << found.words;
+  for (ProgramRank& rank : ranks) rank.steps.back().model_loads = 1;  // of a file, that is
+  EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::fail);
+}
+
 constexpr double kLeft[3][3][5] = {{{1, 2, 0, 1, 2}, {0, 1, 3, 1, 3}, {2, 2, 1, 0, 3}},
                                    {{2, 0, 1, 1, 2}, {1, 1, 0, 2, 2}, {0, 1, 1, 3, 3}},
                                    {{0, 1, 1, 3, 3}, {2, 0, 1, 1, 2}, {1, 3, 0, 1, 3}}};

@@ -140,6 +140,31 @@ TEST(ProgramJudge, GradientsThatNoFactorExplainsHaveCauses) {
   EXPECT_EQ(judge_one_device(doubled(1), one()).cause, ProgramCause::unknown);
 }
 
+TEST(ProgramJudge, StateThatEachRankKeepsOfItsOwnParametersIsNotCompared) {
+  Ranks ranks = three();
+  ranks[1].steps[1].state_hash = "other";
+  EXPECT_EQ(judge_replicas(ranks).entry, "optimizer state");
+  ranks[1].steps[1].state_keys = "others";
+  EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::pass);
+}
+
+TEST(ProgramJudge, ASumThatIsDividedByAWrittenNumberOfSamplesIsNotAccused) {
+  const auto scaled = [](double sum_scale) {
+    return changed([=](ProgramStep* step) {
+      step->grads[0] = sketch_of(1.0 / 3);
+      step->sum_scale = sum_scale;
+    });
+  };
+  ProgramRank alone = one();
+  alone.summed = true;
+  alone.steps[1].sum_scale = 1;  // a rank has one sample
+  const ProgramFinding found = judge_one_device(scaled(1), alone);
+  EXPECT_EQ(found.verdict, Verdict::inconclusive) << found.words;
+  EXPECT_NE(found.words.find("len() of the batch"), std::string::npos) << found.words;
+  alone.steps[1].sum_scale = 0.5;
+  EXPECT_EQ(judge_one_device(scaled(0.5), alone).cause, ProgramCause::summed_loss);
+}
+
 TEST(ProgramJudge, AnUpdateThatDrawsIsAccusedWhereRanksDrawApart) {
   ProgramRank drew = one();
   drew.steps[1].drew_in_step = true;
