@@ -149,6 +149,24 @@ void add_ci(CLI::App* verb, CiOptions* options) {
       ->group("Output");
 }
 
+namespace {
+constexpr char kVerbatim = '\x1f';
+}  // namespace
+
+std::string as_verbatim(const std::string& word) { return kVerbatim + word; }
+
+void add_command(CLI::App* verb, std::vector<std::string>* command) {
+  verb->add_option("COMMAND", *command, "What starts the training")
+      ->required()
+      ->option_text("COMMAND ...")
+      ->transform(CLI::Validator(
+          [](std::string& word) {
+            if (word.starts_with(kVerbatim)) word.erase(0, 1);
+            return std::string();
+          },
+          ""));
+}
+
 void add_shard(CLI::App* verb, std::optional<Shard>* shard) {
   verb->add_option_function<std::string>(
           "--shard",

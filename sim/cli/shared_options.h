@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "sim/cli/hosts.h"
 #include "sim/cli/verbs.h"
@@ -32,6 +33,10 @@ void add_trace(CLI::App* verb, TraceOptions* options);
 // --junit and --annotations.
 void add_ci(CLI::App* verb, CiOptions* options);
 void add_how(CLI::App* verb, VerifyOptions* options);
+// COMMAND ..., behind "--". Words are handed on as they are: CLI11 would take "[a,b]" for two and ""
+// for none, so that it is given as_verbatim() of each.
+void add_command(CLI::App* verb, std::vector<std::string>* command);
+std::string as_verbatim(const std::string& word);
 // --shard; where files are named, --last-failed and --baseline too.
 void add_narrowing(CLI::App* verb, VerifyOptions* options, bool files);
 // --shard alone.

@@ -297,6 +297,7 @@ void add_made_from_options(CLI::App& app, std::function<int()>* action) {
 // An empty value would be taken for an option that is absent, and "--quiet=false" for one given.
 void refuse_empty_values(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
+    if (option->get_name() == "COMMAND") continue;  // of a program of somebody else's
     if (option->get_expected_max() == 0)
       option->check(CLI::Validator(
           [](const std::string& text) { return text == "true" ? "" : "takes no value"; }, ""));
@@ -328,6 +329,16 @@ std::vector<char*> help_asked_for(const CLI::App& app, int argc, char** argv) {
   return words;
 }
 
+// Of a form that starts a program, the words behind "--" as they are.
+std::vector<std::string> words_to_parse(int argc, char** argv) {
+  std::vector<std::string> words(argv, argv + argc);
+  const std::string verb = argc > 1 ? words[1] : "";
+  if (verb != "program" && !verb.starts_with("program-")) return words;
+  const auto dashes = std::find(words.begin(), words.end(), "--");
+  if (dashes != words.end()) std::transform(dashes + 1, words.end(), dashes + 1, as_verbatim);
+  return words;
+}
+
 int parse(CLI::App& app, int argc, char** argv, std::function<int()>* action) {
   const auto refuse = [&](const InputErrors& errors) {
     CiOptions ci;
@@ -336,7 +347,10 @@ int parse(CLI::App& app, int argc, char** argv, std::function<int()>* action) {
     return bad_input(errors, answer_file(argc, argv, "--json"), ci);
   };
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words = words_to_parse(argc, argv);
+    std::vector<char*> given;
+    for (std::string& word : words) given.push_back(word.data());
+    app.parse(argc, given.data());
     const InputErrors errors = command_line_errors(app);
     return errors.empty() ? -1 : refuse(errors);
   } catch (const CLI::CallForHelp&) {

@@ -287,10 +287,10 @@ class Causes(FolderTest):
         """A constant of the script, which one device with the batches of all ranks has as well."""
         summed = "nn.functional.cross_entropy(net(x), y, reduction='sum'){divided}.backward()"
         text = self.text(DDP, "pass", "pass").replace("cross_entropy(net(x), y).backward()", summed)
-        code, said = self.verify_text(text.replace("{divided}", " / 4"))
+        code, said = self.verify_text(text.replace("{divided}", ".div(4)"))
         self.assertEqual(code, 3, said)
         self.assertIn("divide by len() of the batch", said)
-        code, said = self.verify_text(text.replace("{divided}", " / len(x)"))
+        code, said = self.verify_text(text.replace("{divided}", ".div(len(x))"))
         self.assertEqual(code, 0, said)
         code, said = self.verify_text(text.replace("{divided}", ""))
         self.assertEqual(code, 1, said)
@@ -304,6 +304,19 @@ class Causes(FolderTest):
                  "                p.data -= 0.1 * kept.mul_(0.9).add_(p.grad)\n            dist.broadcast(p.data, i % world)\n")
         text = self.text(DDP + owned, "pass", "pass").replace("torch.optim.SGD(net", "Own(net")
         code, said = self.verify_text(text)
+        self.assertEqual(code, 0, said)
+
+    def test_a_rate_of_the_global_batch_by_an_option_of_the_script(self):
+        """args.batch_size * world: one device with the batch of all ranks gets it by its option, as a user would give it."""
+        text = self.text(DDP, "pass", "pass").replace("import os, ", "import argparse, os, ").replace("batch_size=4", "batch_size=args.batch_size")
+        text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--batch-size', type=int, default=4)\nargs = parser.parse_args()\n" + text
+        code, said = self.verify_text(text.replace("lr=0.1", "lr=0.01 * args.batch_size * world"))
+        self.assertEqual(code, 0, said)
+        self.assertIn("note: by its own option one device was given a batch size 2 times as large", said)
+        code, said = self.verify_text(text.replace("lr=0.1", "lr=0.01 * world"))
+        self.assertEqual(code, 1, said)
+        self.assertIn("cause lr_scaled: ", said)
+        code, said = self.verify_text(text.replace("cross_entropy(net(x), y)", "nn.functional.cross_entropy(net(x), y, reduction='sum').div(args.batch_size)"))
         self.assertEqual(code, 0, said)
 
     def test_an_update_that_draws(self):

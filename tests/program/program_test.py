@@ -68,6 +68,14 @@ class Programs(FolderTest):
         self.assertIn("fail: step 1, gradient of 0.weight\n      cause divided_twice: ", text)
         self.assertIn("to do: leave the division", text)
 
+    def test_words_of_the_command_stay_as_they_are(self):
+        words = ["[1,2]", "[a]", "[]", "", "--q=[1,2]", "--", "--world-sizes", "x y"]
+        begin = f"import sys\nassert sys.argv[1:] == {words!r}, sys.argv"
+        path = self.folder / "train.py"
+        path.write_text(script(begin=begin))
+        code, text = self.verify(PYTHON, path, *words)
+        self.assertEqual(code, 0, text)
+
     def test_results_are_written(self):
         report, junit = self.folder / "result.json", self.folder / "result.xml"
         code, text = self.verify(PYTHON, ROOT / "examples/toy_ddp.py", "--bug", "divided_twice",

@@ -6,6 +6,7 @@ from .double import in_double
 
 class Scaled(int):
     """A batch size that is W times as large already: libraries make loaders out of loaders."""
+    scaled_by_lockstep = True
 
 
 def watch(recorder):
@@ -21,7 +22,7 @@ def watch(recorder):
         begin(self, dataset, batch_size, shuffle, sampler, batch_sampler, *args, **kwargs)
 
     def scaled(size):
-        return size if isinstance(size, Scaled) else Scaled(size * recorder.larger)
+        return size if hasattr(size, "scaled_by_lockstep") else Scaled(size * recorder.larger)
 
     def iterated(self):
         if not torch.is_grad_enabled():

@@ -22,7 +22,7 @@ class Measurement:
         self.world, self.scale = int(os.environ["LOCKSTEP_PROGRAM_WORLD"]), 1
         cap, warmup, steps = os.environ["LOCKSTEP_PROGRAM_SWEEP"].split()
         self.cap, self.warmup, self.wanted = float(cap), int(warmup), int(steps)
-        self.end = {"on_cpu": False}
+        self.end, self.held = {"on_cpu": False}, None
         self.given, self.models, self.groups, self.buckets = [], [], [], []
         self.ends, self.steps = [], 0
         self.clock = None  # the optimizer whose steps count: the first one that steps

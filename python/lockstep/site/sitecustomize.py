@@ -44,6 +44,8 @@ def begin():
         find = load_agent("zygote", "_lockstep_zygote").serve(int(os.environ.pop("LOCKSTEP_ZYGOTE"))).find_spec
     if "LOCKSTEP_PROGRAM_DIR" in os.environ:
         sys.meta_path.insert(0, AfterTorch(find))
+    if "LOCKSTEP_PROGRAM_SCALED_OPTIONS" in os.environ:
+        load_agent("options", "_lockstep_options").watch()
 
 
 begin()

@@ -223,13 +223,16 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
                     "written in the script: take it from torch.distributed.get_world_size()",
                     number, ranks.size()),
         number);
-  if (sums_over_constant(ranks, one, step, i))
-    return inconclusive(
+  if (sums_over_constant(ranks, one, step, i)) {
+    ProgramFinding written = inconclusive(
         fmt::format("step {}: the loss is a sum over samples, and one device, which has those of "
                     "all ranks, divides it by the {:g} of a rank as well, which seem to be written "
                     "in the script: divide by len() of the batch",
                     number, 1 / a.sum_scale),
         number);
+    written.written_batch = true;
+    return written;
+  }
   ProgramFinding found;
   found.verdict = Verdict::fail;
   found.step = number;

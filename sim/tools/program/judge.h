@@ -20,6 +20,7 @@ struct ProgramFinding {
   int64_t steps = 0, skipped = 0;
   double worst = 0;          // distance
   bool other_data = false;   // inconclusive: one device began, or went on, with other numbers
+  bool written_batch = false;  // inconclusive: one device divides by a rank's number of samples
   bool same_loaded = false;  // although its loaders gave it what those of the ranks gave them
 };
 

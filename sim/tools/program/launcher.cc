@@ -187,7 +187,11 @@ class Reader {
     of_.left_out = fmt::format("{}", fmt::join(argv_.begin(), argv_.begin() + index_of(at), " "));
     if (!no_python_) of_.command = {found_.python, "-u"};
     if (module_) of_.command.emplace_back("-m");
-    of_.command.insert(of_.command.end(), argv_.begin() + index_of(at), argv_.end());
+    std::vector<std::string> script(argv_.begin() + index_of(at), argv_.end());
+    // As argparse does: the first one is no word of the script's.
+    const auto dashes = std::find(script.begin(), script.end(), "--");
+    if (dashes != script.end()) script.erase(dashes);
+    of_.command.insert(of_.command.end(), script.begin(), script.end());
     return std::move(of_);
   }
 

@@ -93,6 +93,11 @@ std::string world_text(const ProgramWorld& world) {
         "  note: one device was handed the ranks' first weights, inputs and targets, since it drew "
         "others; how samples are dealt is judged where a DistributedSampler deals, and what the "
         "script computes of a batch before the model and the loss are given it is not judged\n";
+  if (world.scaled_options)
+    text += fmt::format(
+        "  note: by its own option one device was given a batch size {} times as large, of which "
+        "the script makes more than its loader's\n",
+        world.world_size);
   if (!world.comm_hook.empty())
     text += fmt::format(
         "  note: gradients go through {}, a comm hook of the script; what one loses on purpose is "
@@ -183,6 +188,7 @@ Json world_json(const ProgramWorld& world) {
           {"dropout_off", world.dropout_off},
           {"buffers_differ", world.buffers_differ},
           {"handed", world.handed},
+          {"scaled_options", world.scaled_options},
           {"comm_hook", text_or_null(world.comm_hook)},
           {"on_cpu", world.on_cpu},
           {"compile_off", world.compile_off},

@@ -152,9 +152,7 @@ int run_program_with_faults(RunOptions options) {
 }
 
 void add_what(CLI::App* verb, RunOptions* options) {
-  verb->add_option("COMMAND", options->asked.command, "What starts the training")
-      ->required()
-      ->option_text("COMMAND ...");
+  add_command(verb, &options->asked.command);
   options->world = verb->add_option("--world-size", options->asked.world, "How many ranks (2)")
                        ->option_text("W")
                        ->check(between(int64_t{2}, int64_t{64}));

@@ -198,9 +198,7 @@ void add_predicted(CLI::App* verb, ProgramSweepOptions* options) {
 
 void add_started(CLI::App* verb, ProgramSweepOptions* options) {
   ProgramSweepPlan* plan = &options->plan;
-  verb->add_option("COMMAND", plan->command, "What starts the training")
-      ->required()
-      ->option_text("COMMAND ...");
+  add_command(verb, &plan->command);
   verb->add_flag("--spawns", plan->spawns, "COMMAND starts its ranks itself (mp.spawn)");
   verb->add_flag("--fresh-processes", options->fresh_processes,
                  "Start a Python for each rank, instead of forking it");

@@ -71,9 +71,7 @@ void add_program(CLI::App& app, std::function<int()>* action) {
   auto options = std::make_shared<ProgramOptions>();
   CLI::App* verb = app.add_subcommand(
       "program", "Judge a PyTorch training of your own, as it is: verify [options] -- COMMAND.");
-  verb->add_option("COMMAND", options->asked.command, "What starts the training")
-      ->required()
-      ->option_text("COMMAND ...");
+  add_command(verb, &options->asked.command);
   verb->add_option("--world-sizes", options->worlds, "How many ranks, one after another (2)")
       ->delimiter(',')
       ->option_text("W,...")

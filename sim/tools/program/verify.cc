@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <utility>
 
 #include "sim/judge/rank_view.h"
@@ -57,6 +58,8 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
+
+using Ranks = std::vector<ProgramRank>;
 
 // What the runs of one verdict share.
 struct Session {
@@ -316,6 +319,32 @@ int drill(const Session& session, const Pair& pair, ProgramWorld* found) {
   return signal;
 }
 
+// Is it perhaps a batch size that the script is given by an option, and one device keeps?
+bool may_be_of_option(const ProgramFinding& found) {
+  return found.written_batch ||
+         (found.verdict == Verdict::fail && (found.cause == ProgramCause::lr_scaled ||
+                                             found.cause == ProgramCause::summed_loss));
+}
+
+// One device once more, with batch sizes of options as large as those of all ranks: where it agrees
+// then, ranks do what one device does whose user asks for that batch. Its signal, where one came.
+int judge_with_scaled_options(const Session& session, const Ranks& ranks, const std::string& folder,
+                              std::vector<std::string> variables,
+                              const std::function<ProgramFinding(const ProgramRank&)>& judge,
+                              ProgramWorld* found, ProgramLane* lane) {
+  if (!may_be_of_option(lane->finding)) return 0;
+  variables.emplace_back("LOCKSTEP_PROGRAM_SCALED_OPTIONS=1");
+  const Recorded one = record(
+      session, folder, {.world = 1, .scale = found->world_size, .variables = std::move(variables)});
+  if (one.signal != 0 || !one.why.empty()) return one.signal;
+  ProgramFinding with = judge(one.ranks[0]);
+  if (with.verdict != Verdict::pass) return 0;
+  lane->finding = std::move(with);
+  lane->control_failed = one_device_control_fails(ranks, one.ranks[0]);
+  found->scaled_options = true;
+  return 0;
+}
+
 // One device has drawn other weights or batches than the ranks, as in programs without a seed, or
 // with one of each rank's own: once more, with those of the ranks. Its signal, where one came.
 int judge_with_ranks_data(const Session& session, const Recorded& alone, ProgramWorld* found,
@@ -345,15 +374,20 @@ int judge_with_ranks_data(const Session& session, const Recorded& alone, Program
   if (!one.why.empty())
     lane->finding.words += "; with the ranks' data handed to it, one device broke off: " + one.why;
   if (one.signal != 0 || !one.why.empty()) return one.signal;
-  lane->finding = judge_handed(ranks.ranks, one.ranks[0], lane->finding);
+  const ProgramFinding before = lane->finding;
+  lane->finding = judge_handed(ranks.ranks, one.ranks[0], before);
+  lane->control_failed = one_device_control_fails(ranks.ranks, one.ranks[0]);
+  const int signal = judge_with_scaled_options(
+      session, ranks.ranks, folder + "-scaled", variables,
+      [&](const ProgramRank& other) { return judge_handed(ranks.ranks, other, before); }, found,
+      lane);
   for (const auto judge : {judge_items, judge_pool, judge_first_weights})
     if (lane->finding.verdict == Verdict::pass)
       if (ProgramFinding other = judge(ranks.ranks, alone.ranks[0]); other.verdict != Verdict::pass)
         lane->finding = std::move(other);
-  lane->control_failed = one_device_control_fails(ranks.ranks, one.ranks[0]);
   found->handed = !lane->finding.other_data;
   pair->suspected = suspected_of_handed(ranks.ranks, one.ranks[0]);
-  return 0;
+  return signal;
 }
 
 // Several ranks, then one device. Its signal, where one came.
@@ -385,7 +419,12 @@ int judge_both(const Session& session, ProgramWorld* found) {
         "device has one set of them");
   Pair pair{.seconds = several.seconds + one.seconds};
   const int signal =
-      lane.finding.other_data ? judge_with_ranks_data(session, one, found, &lane, &pair) : 0;
+      lane.finding.other_data
+          ? judge_with_ranks_data(session, one, found, &lane, &pair)
+          : judge_with_scaled_options(
+                session, several.ranks, folder + "-scaled", {},
+                [&](const ProgramRank& other) { return judge_one_device(several.ranks, other); },
+                found, &lane);
   take_cause_of_replicas(found->lanes, &lane.finding);
   take_cause_of_items(several.ranks, one.ranks[0], &lane.finding);
   if (lane.finding.verdict == Verdict::fail && !judges_hook(session.options))

@@ -44,6 +44,12 @@ TEST(Launcher, WhatItWouldStartIsLeft) {
   EXPECT_FALSE(left_of(with(kRun, {"--nproc-per-node", "1", "t.py"})).world) << "2 to 64 ranks";
 }
 
+// "torchrun t.py -- --depth 2": argparse takes the first one for itself.
+TEST(Launcher, DashesBeforeTheScriptsArgumentsAreTheLaunchers) {
+  EXPECT_THAT(left_of(with(kRun, {"t.py", "--", "--depth", "--", "2"})).command,
+              ElementsAre("python3", "-u", "t.py", "--depth", "--", "2"));
+}
+
 TEST(Launcher, WhatItTellsTheRanksIsKept) {
   const Words launch = {"python3", "-m", "accelerate.commands.launch"};
   const OfLauncher found =
