@@ -76,6 +76,20 @@ class Programs(FolderTest):
         code, text = self.verify(PYTHON, path, *words)
         self.assertEqual(code, 0, text)
 
+    def test_processes_with_one_rank_accuse_nobody(self):
+        """As where a script sets what MPI says of a process that mpirun did not start."""
+        begin = "import os\nos.environ.update(RANK='0', WORLD_SIZE='1', MASTER_PORT=str(20000 + os.getpid() % 20000))"
+        code, text = self.verify_text(script(begin=begin))
+        self.assertEqual(code, 3, text)
+        self.assertIn("two of its processes have one rank", text)
+
+    def test_what_scripts_ask_of_a_gpu_has_an_answer(self):
+        begin = ("assert torch.cuda.memory_stats()['allocated_bytes.all.current'] == 0\n"
+                 "assert torch.cuda.amp.GradScaler().state_dict()['scale'] == 65536.0\n"
+                 "assert torch.cuda.current_stream().device.type == 'cpu'")
+        code, text = self.verify_text(script(begin=begin), options=["--pretend-gpus"])
+        self.assertEqual(code, 0, text)
+
     def test_results_are_written(self):
         report, junit = self.folder / "result.json", self.folder / "result.xml"
         code, text = self.verify(PYTHON, ROOT / "examples/toy_ddp.py", "--bug", "divided_twice",

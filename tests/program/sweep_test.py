@@ -86,7 +86,8 @@ class Sweep(FolderTest):
 
     def test_two_rounds_recommend_nothing(self):
         """The control: what is as large a difference, but may be chance."""
-        code, world = self.sweep(TRAINING.format(model=SLEEPS, steps=50), "--allow-busy", "--rounds", "2")
+        script = TRAINING.format(model=SLEEPS, steps=50).replace("optimizer.step()", "optimizer.step(); torch.cuda.synchronize()")
+        code, world = self.sweep(script, "--allow-busy", "--rounds", "2")  # one for a GPU, too
         self.assertEqual(code, 0, self.said)
         self.assertIsNone(world["contrast"]["recommended_mb"], self.said)
         self.assertIn("too few to tell", world["answer"])

@@ -1,5 +1,6 @@
 """A program written for GPUs runs on the CPU: its CUDA devices are the CPU, its NCCL is Gloo. That there are GPUs is
 said only where LOCKSTEP_PROGRAM_PRETEND_GPUS is set; elsewhere it is noted that the program asked."""
+import collections
 import contextlib
 import functools
 import inspect
@@ -50,7 +51,8 @@ class Event:
 
 class Stream(contextlib.AbstractContextManager):
     def __init__(self, *args, **kwargs):
-        self.device_index, self.cuda_stream = 0, 0
+        self.device_index, self.cuda_stream, self.stream_id, self.device_type = 0, 0, 0, 0
+        self.device = sys.modules["torch"].device("cpu")
 
     def __exit__(self, *error):
         return None
@@ -133,6 +135,7 @@ def watch_cuda(recorder):
     cuda.get_device_properties = lambda device=None: types.SimpleNamespace(
         name="CPU", major=8, minor=0, total_memory=1 << 34, multi_processor_count=1)
     cuda.mem_get_info = lambda device=None: (1 << 33, 1 << 34)
+    cuda.memory_stats = lambda device=None: collections.defaultdict(int)
     cuda.get_rng_state = lambda device=None: torch.get_rng_state()
     cuda.get_rng_state_all = lambda: [torch.get_rng_state()]
 
@@ -252,7 +255,7 @@ def unfused(begin):
 def watch_scaler(kind, scales):
     """Scaling keeps small gradients of 16 bits; there are none in double, so it is off. By what each scaler would have begun is told: ranks
     that differ in it divide the average by a number of their own. Of one that a checkpoint has set nothing is known ("")."""
-    begin, load = kind.__init__, kind.load_state_dict
+    begin, load, state_of = kind.__init__, kind.load_state_dict, kind.state_dict
     signature = inspect.signature(begin)
 
     @functools.wraps(begin)
@@ -262,6 +265,8 @@ def watch_scaler(kind, scales):
         if asked.arguments["enabled"] and len(scales) < MOST_SCALERS:
             self._lockstep_place = len(scales)
             scales.append(repr(float(asked.arguments["init_scale"])))
+            self._lockstep_state = {name: asked.arguments[name] for name in ("growth_factor", "backoff_factor", "growth_interval")}
+            self._lockstep_state |= {"scale": float(asked.arguments["init_scale"]), "_growth_tracker": 0}
         asked.arguments["enabled"] = False
         begin(*asked.args, **asked.kwargs)
 
@@ -270,7 +275,12 @@ def watch_scaler(kind, scales):
         if hasattr(self, "_lockstep_place"):
             scales[self._lockstep_place] = ""
         return load(self, state)
-    kind.__init__, kind.load_state_dict = init, loaded
+
+    @functools.wraps(state_of)
+    def state(self):
+        """As one that scales has it: scripts log it, and keep it in checkpoints."""
+        return dict(getattr(self, "_lockstep_state", None) or state_of(self))
+    kind.__init__, kind.load_state_dict, kind.state_dict = init, loaded, state
 
 
 def without_compiler(recorder):

@@ -56,6 +56,15 @@ def joined(before, since):
     return before or since
 
 
+def open_own(folder, name, mode):
+    """One of a rank's files. Who finds it there has another process's rank: that is told, not the error."""
+    try:
+        return open(f"{folder}/{name}", mode, encoding=None if "b" in mode else "utf-8")
+    except FileExistsError:
+        open(f"{folder}/same_rank", "a").close()
+        raise
+
+
 class Recorder:
     def __init__(self):
         self.folder = os.environ["LOCKSTEP_PROGRAM_DIR"]
@@ -124,7 +133,7 @@ class Recorder:
             ready = dist.is_available() and dist.is_initialized()
             self.rank = dist.get_rank() if ready else int(os.environ.get("RANK", 0))
             ranks = dist.get_world_size() if ready else 1
-            self.file = open(f"{self.folder}/rank-{self.rank}.jsonl", "x", encoding="utf-8")
+            self.file = open_own(self.folder, f"rank-{self.rank}.jsonl", "x")
             self.pid = os.getpid()
             self.write({"kind": "head", "rank": self.rank, "world": ranks})
         text = json.dumps(line) + "\n"

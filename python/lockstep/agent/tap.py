@@ -13,6 +13,7 @@ import time
 
 from .at_end import at_end
 from .imports import replace
+from .recorder import open_own
 from .sketches import bytes_of
 
 MOST_LINES = 65536  # of a rank; what comes later is counted
@@ -45,7 +46,7 @@ class Tap:
     def open(self, rank):
         import torch
         self.pid = os.getpid()
-        self.file = open(f"{self.recorder.folder}/collectives-{rank}.jsonl", "x", encoding="utf-8")
+        self.file = open_own(self.recorder.folder, f"collectives-{rank}.jsonl", "x")
         self.kept = open(f"{self.recorder.folder}/contributions-{rank}.bin", "xb")
         self.write({"kind": "head", "tap": self.kind, "rank": rank, "torch": str(torch.__version__)})
 

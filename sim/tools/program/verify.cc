@@ -120,6 +120,13 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
   found.signal = end.signal;
   found.exited = end.exited;
   found.log_tail = end.log_tail;
+  if (fs::exists(folder + "/same_rank", error)) {
+    found.why =
+        "two of its processes have one rank: it does not take RANK and WORLD_SIZE, but asks MPI, "
+        "say; --spawns is for programs that start their ranks themselves";
+    found.failed.reset();
+    return found;
+  }
   const std::string advice = gpu_advice_after(folder);
   if (!found.why.empty()) {
     found.why += end.exited ? advice : "";  // who hangs, or was killed, misses none
