@@ -54,8 +54,7 @@ std::optional<Accuracy> accuracy_of(const std::vector<ComparedRun>& runs) {
   accuracy.runs = static_cast<int64_t>(runs.size());
   accuracy.held_out = true;
   const double count = static_cast<double>(runs.size());
-  accuracy.step_error =
-      student_975(accuracy.runs) * std::sqrt(mean_square(runs) * (1 + 1 / count));
+  accuracy.step_error = student_975(accuracy.runs) * std::sqrt(mean_square(runs) * (1 + 1 / count));
   accuracy.cap_error = cap_error_of(runs);
   return accuracy;
 }

@@ -373,7 +373,8 @@ class RowFitter {
     for (const RowExplanation& explanation : fit_.explanations) {
       Guess guess = base_;
       apply(explanation, &guess);
-      keep_alternative(guess, explanation.excess == Excess::every_step || explanation.beside_ms > 0);
+      keep_alternative(guess,
+                       explanation.excess == Excess::every_step || explanation.beside_ms > 0);
       if (!base_.machine.cost.tables.empty()) continue;
       slow_unseen(&guess.machine);  // changes nothing of what one host's ranks do
       if (fitted_.ranks == 1 || !crosses_hosts(fitted_.ranks)) keep_alternative(guess, false);

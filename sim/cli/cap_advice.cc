@@ -81,8 +81,8 @@ class Advice {
       advice.gain = gain_over(*usual_);
       if (accuracy_) advice.gain_error = error_over(*usual_);
     }
-    const bool faster = usual_ == nullptr ? advice.alike_mb.size() + 1 < lines_.size()
-                                          : is_slower(*usual_);
+    const bool faster =
+        usual_ == nullptr ? advice.alike_mb.size() + 1 < lines_.size() : is_slower(*usual_);
     if (faster) advice.cap_mb = best_->cap_mb;
     advice.text = fmt::format("at {} {}: ", best_->ranks, best_->ranks == 1 ? "rank" : "ranks") +
                   (faster ? recommended(advice) : kept(advice));
@@ -125,8 +125,7 @@ class Advice {
   std::string kept(const CapAdvice& advice) const {
     if (usual_ == nullptr)
       return fmt::format("cannot tell which cap is faster: {}", why(listed(caps_mb())));
-    const std::string keep =
-        fmt::format("keep bucket_cap_mb {}, {}", usual_mb_, told(*usual_));
+    const std::string keep = fmt::format("keep bucket_cap_mb {}, {}", usual_mb_, told(*usual_));
     if (usual_ == best_ && advice.alike_mb.empty()) return keep + ": no other is as fast";
     if (!accuracy_) return keep + fmt::format(": no other is faster by {:.1f} %", kLeastGain * 100);
     std::vector<double> alike = advice.alike_mb;

@@ -162,7 +162,8 @@ InputErrors take(const Json& json, MachineModel* machine) {
   }
   cost.link = link_of(json.value("link", Json()), cost.link);
   machine->says_across = json.contains("across");
-  cost.across = link_of(json.value("across", Json()), json.contains("link") ? cost.link : cost.across);
+  cost.across =
+      link_of(json.value("across", Json()), json.contains("link") ? cost.link : cost.across);
   cost.ranks_per_host = json.value("ranks_per_host", cost.ranks_per_host);
   if (json.contains("mesh_links")) cost.mesh = mesh_of(json["mesh_links"]);
   cost.nics_per_host = json.value("nics_per_host", cost.nics_per_host);
@@ -265,8 +266,7 @@ std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& f
                                 {"rows", std::move(rows)}});
   }
   if (machine.accuracy) json["accuracy"] = json_of(*machine.accuracy);
-  for (const Alternative& one : machine.alternatives)
-    json["alternatives"].push_back(json_of(one));
+  for (const Alternative& one : machine.alternatives) json["alternatives"].push_back(json_of(one));
   if (!fit.is_null()) json["fit"] = fit;
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

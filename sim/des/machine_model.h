@@ -28,7 +28,7 @@ struct Accuracy {
 // Another machine that takes as long for what this one was fitted to: how far apart the two are
 // elsewhere is how little is known there. What it says stands instead of the machine's.
 struct Alternative {
-  double compute = 1;                    // so many times as long as on the machine
+  double compute = 1;                         // so many times as long as on the machine
   double link_slower = 1, across_slower = 1;  // so many times less bandwidth
   int64_t bucket_ns = 0, parameter_ns = 0, sync_ns = 0;
   double rank_spread = 0;

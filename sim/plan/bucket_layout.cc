@@ -37,8 +37,7 @@ std::vector<BucketItem> items_of(const Scenario& scenario, const ModelManifest& 
 std::vector<int64_t> trained_of(const Scenario& scenario, const ModelManifest& manifest) {
   std::vector<int64_t> trained;
   for (size_t p = 0; p < manifest.parameters.size(); ++p)
-    if (is_reduced(scenario, manifest.parameters[p]))
-      trained.push_back(static_cast<int64_t>(p));
+    if (is_reduced(scenario, manifest.parameters[p])) trained.push_back(static_cast<int64_t>(p));
   return trained;
 }
 

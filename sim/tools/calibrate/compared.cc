@@ -57,8 +57,7 @@ std::vector<ComparedRun> compared_runs(const std::vector<KeptRun>& runs, int64_t
     const auto fit = fit_without(runs, i, cores);
     if (!fit) continue;
     const auto ms = simulated_ms(runs[i].plan, fit.value().machine);
-    if (ms)
-      compared.push_back({but_for_cap(runs[i].plan), *ms, runs[i].step_ms});
+    if (ms) compared.push_back({but_for_cap(runs[i].plan), *ms, runs[i].step_ms});
   }
   return compared;
 }

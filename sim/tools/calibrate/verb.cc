@@ -85,7 +85,8 @@ std::string text_of_accuracy(const Fit& fit) {
   if (!accuracy)
     return "a simulated step: never compared with these runs, which cannot be simulated\n";
   std::string text = fmt::format(
-      "a simulated step: within {:.1f} % (95 %, by {} runs, each on a machine fitted to the others)",
+      "a simulated step: within {:.1f} % (95 %, by {} runs, each on a machine fitted to the "
+      "others)",
       accuracy->step_error * 100, accuracy->runs);
   if (accuracy->cap_error)
     text += fmt::format("; the difference between two caps: within {:.1f} %",
@@ -120,8 +121,7 @@ std::string text_of_fit(const Fit& fit) {
              static_cast<double>(machine.launch_ns) * 1e-3) +
          (fit.latency_assumed ? fmt::format("latency: unknown; {}\n", kOneSize) : "") +
          text_of("each bucket in backward, us", fit.backward.bucket_us) +
-         text_of("overlap_slowdown", fit.backward.overlap_slowdown) +
-         text_of_accuracy(fit);
+         text_of("overlap_slowdown", fit.backward.overlap_slowdown) + text_of_accuracy(fit);
 }
 
 std::string answer_of_fit(const Fit& fit, int64_t count, const char* what) {

@@ -191,23 +191,6 @@ std::string undecidable(const Ranks& ranks, const ProgramRank& one, size_t step,
   return "";
 }
 
-// A sum over samples that is divided by a number of them: right on the ranks, and one device, which
-// has the samples of all, divides by the same.
-bool sums_over_constant(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i) {
-  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
-  const auto world = static_cast<double>(ranks.size());
-  const auto near = [](double value, double expected) {
-    return std::abs(value / expected - 1) < kProgramRatioBound;
-  };
-  const auto is_mean = [&](const ProgramRank& rank) {
-    const ProgramStep& own = rank.steps[step];
-    return near(own.sum_scale * static_cast<double>(own.samples.size()), 1);
-  };
-  return a.sum_scale != 0 && near(b.sum_scale, a.sum_scale) &&
-         std::all_of(ranks.begin(), ranks.end(), is_mean) &&
-         near(sketch_ratio(a.grads[i], b.grads[i]), 1 / world);
-}
-
 ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
                                 double off) {
   const ProgramStep& a = ranks[0].steps[step];
@@ -217,22 +200,7 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
   if (const std::string why = undecidable(ranks, one, step, off); !why.empty())
     return inconclusive(fmt::format("step {}, gradient of {}: {}", number, name(a, i), why),
                         number);
-  if (divides_by_constant(ranks, one, step, i))
-    return inconclusive(
-        fmt::format("step {}: one device divides its gradients by {} as well, which seems to be "
-                    "written in the script: take it from torch.distributed.get_world_size()",
-                    number, ranks.size()),
-        number);
-  if (sums_over_constant(ranks, one, step, i)) {
-    ProgramFinding written = inconclusive(
-        fmt::format("step {}: the loss is a sum over samples, and one device, which has those of "
-                    "all ranks, divides it by the {:g} of a rank as well, which seem to be written "
-                    "in the script: divide by len() of the batch",
-                    number, 1 / a.sum_scale),
-        number);
-    written.written_batch = true;
-    return written;
-  }
+  if (const auto written = judge_written_numbers(ranks, one, step, i)) return *written;
   ProgramFinding found;
   found.verdict = Verdict::fail;
   found.step = number;
@@ -263,27 +231,6 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
     if (found.same_loaded) return judge_statistics(ranks).value_or(found);
   }
   return found;
-}
-
-// Do all ranks leave the same parameters?
-bool left_alike(const Ranks& ranks, size_t step) {
-  return std::all_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
-    return rank.steps[step].param_hashes == ranks[0].steps[step].param_hashes;
-  });
-}
-
-// Why an update that differs says nothing, or nothing.
-std::string undecided_update(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
-                             double off) {
-  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
-  if (!a.grads[i] && !b.grads[i])
-    return ", but nothing tells which gradient it comes from: none was there before the step";
-  if (off < kProgramFailure)
-    return " while gradients agree: too much for double, and too little to be a mistake";
-  if (b.drew_in_step && a.options == b.options && left_alike(ranks, step))
-    return " while gradients agree: the update draws random numbers, which differ between several "
-           "ranks and one device";
-  return "";
 }
 
 ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,

@@ -18,10 +18,10 @@ struct ProgramFinding {
   std::string entry, line;  // "gradient of fc.weight"; "train.py:31"
   std::string words;        // the evidence, or why it is inconclusive
   int64_t steps = 0, skipped = 0;
-  double worst = 0;          // distance
-  bool other_data = false;   // inconclusive: one device began, or went on, with other numbers
+  double worst = 0;            // distance
+  bool other_data = false;     // inconclusive: one device began, or went on, with other numbers
   bool written_batch = false;  // inconclusive: one device divides by a rank's number of samples
-  bool same_loaded = false;  // although its loaders gave it what those of the ranks gave them
+  bool same_loaded = false;    // although its loaders gave it what those of the ranks gave them
 };
 
 // Relative to a tensor's norm; of sums of other addends in double, 1e-15 is usual.

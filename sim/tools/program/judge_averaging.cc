@@ -112,9 +112,8 @@ bool is_mixed(const Ranks& ranks, size_t step) {
            last->names == first.names;
   };
   return std::all_of(ranks.begin(), ranks.end(), is_of_one_optimizer) &&
-         std::all_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
-           return is_mixture(ranks, step, rank);
-         });
+         std::all_of(ranks.begin(), ranks.end(),
+                     [&](const ProgramRank& rank) { return is_mixture(ranks, step, rank); });
 }
 
 // How ranks were brought together before a step.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "sim/tools/program/judge_penalty.h"
@@ -10,6 +11,8 @@
 namespace lockstep {
 namespace {
 
+using Ranks = std::vector<ProgramRank>;
+
 // Of its gradients, since backward; 0: there is none.
 double constant_divisor(const ProgramRank& one, size_t step, const std::string& parameter) {
   for (const HookedGradient& own : one.steps[step].multiplied)
@@ -17,15 +20,70 @@ double constant_divisor(const ProgramRank& one, size_t step, const std::string& 
   return 0;
 }
 
-}  // namespace
+bool within_ratio(double x, double y) { return std::abs(x / y - 1) < kProgramRatioBound; }
 
-bool divides_by_constant(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step,
-                         size_t i) {
+// One device divides its gradient by the number of ranks as well, which it does not have, so that
+// those of the ranks, which are as many times larger, are what is due.
+bool divides_by_constant(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i) {
   const auto world = static_cast<double>(ranks.size());
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
-  const auto near = [](double x, double y) { return std::abs(x / y - 1) < kProgramRatioBound; };
-  return near(constant_divisor(one, step, a.names[i]), world) &&
-         near(sketch_ratio(a.grads[i], b.grads[i]), world);
+  return within_ratio(constant_divisor(one, step, a.names[i]), world) &&
+         within_ratio(sketch_ratio(a.grads[i], b.grads[i]), world);
+}
+
+// A sum over samples that is divided by a number of them: right on the ranks, and one device, which
+// has the samples of all, divides by the same.
+bool sums_over_constant(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i) {
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  const auto world = static_cast<double>(ranks.size());
+  const auto is_mean = [&](const ProgramRank& rank) {
+    const ProgramStep& own = rank.steps[step];
+    return within_ratio(own.sum_scale * static_cast<double>(own.samples.size()), 1);
+  };
+  return a.sum_scale != 0 && within_ratio(b.sum_scale, a.sum_scale) &&
+         std::all_of(ranks.begin(), ranks.end(), is_mean) &&
+         within_ratio(sketch_ratio(a.grads[i], b.grads[i]), 1 / world);
+}
+
+}  // namespace
+
+std::optional<ProgramFinding> judge_written_numbers(const Ranks& ranks, const ProgramRank& one,
+                                                    size_t step, size_t i) {
+  const auto number = static_cast<int64_t>(step + 1);
+  if (divides_by_constant(ranks, one, step, i))
+    return inconclusive(
+        fmt::format("step {}: one device divides its gradients by {} as well, which seems to be "
+                    "written in the script: take it from torch.distributed.get_world_size()",
+                    number, ranks.size()),
+        number);
+  if (!sums_over_constant(ranks, one, step, i)) return std::nullopt;
+  ProgramFinding found = inconclusive(
+      fmt::format("step {}: the loss is a sum over samples, and one device, which has those of all "
+                  "ranks, divides it by the {:g} of a rank as well, which seem to be written in "
+                  "the script: divide by len() of the batch",
+                  number, 1 / ranks[0].steps[step].sum_scale),
+      number);
+  found.written_batch = true;
+  return found;
+}
+
+bool left_alike(const Ranks& ranks, size_t step) {
+  return std::all_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+    return rank.steps[step].param_hashes == ranks[0].steps[step].param_hashes;
+  });
+}
+
+std::string undecided_update(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
+                             double off) {
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  if (!a.grads[i] && !b.grads[i])
+    return ", but nothing tells which gradient it comes from: none was there before the step";
+  if (off < kProgramFailure)
+    return " while gradients agree: too much for double, and too little to be a mistake";
+  if (b.drew_in_step && a.options == b.options && left_alike(ranks, step))
+    return " while gradients agree: the update draws random numbers, which differ between several "
+           "ranks and one device";
+  return "";
 }
 
 void take_evidence(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step,

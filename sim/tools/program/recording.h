@@ -78,7 +78,7 @@ struct ProgramStep {
   // holds; empty: not known, or none.
   std::string before_hash, models_hash;
   std::string buffer_hash, state_hash;
-  std::string state_keys;  // hash of which parameters the rank has state of
+  std::string state_keys;    // hash of which parameters the rank has state of
   std::string state_before;  // hash of the optimizer's state as the step found it; empty: not known
   // Names: for which torch.autograd.grad() was asked. Numbers of parameters, where their gradients
   // were given to all_reduce in another order than theirs.
@@ -91,7 +91,8 @@ struct ProgramStep {
   // forwards were given standardized over its batch (and was not when it was loaded)?
   std::vector<std::string> loaded, drawn;  // drawn: before forwards were handed the ranks' inputs
   bool drew = false, standardized = false;
-  double sum_scale = 0;  // by what the loss, a sum over samples, is multiplied; 0: not known, or none
+  double sum_scale =
+      0;  // by what the loss, a sum over samples, is multiplied; 0: not known, or none
   bool drew_in_step = false;  // the optimizer's step drew random numbers
   std::vector<double> lr;
   std::vector<double> targets;                // of each mean of losses, their weights' sum

@@ -36,9 +36,9 @@ struct ProgramWorld {
   std::vector<std::string> log_tail;  // of the process that is the reason, if one is
   std::optional<ProgramRunResult> failed = {};  // the ranks' run, certainly: a verdict
   bool dropout_off = false, buffers_differ = false;
-  bool handed = false;    // one device, the data of the ranks
+  bool handed = false;          // one device, the data of the ranks
   bool scaled_options = false;  // one device, a batch size as large as all ranks' by an option
-  std::string comm_hook;  // of the script, where float64 failed and no lane judged it
+  std::string comm_hook;        // of the script, where float64 failed and no lane judged it
   std::vector<std::string> never_updated;    // parameters with gradients that no optimizer has
   bool on_cpu = false, compile_off = false;  // what was asked of CUDA, of torch.compile
   ProgramReplay replay;                      // what the tap on collectives saw

@@ -329,8 +329,8 @@ int drill(const Session& session, const Pair& pair, ProgramWorld* found) {
 // Is it perhaps a batch size that the script is given by an option, and one device keeps?
 bool may_be_of_option(const ProgramFinding& found) {
   return found.written_batch ||
-         (found.verdict == Verdict::fail && (found.cause == ProgramCause::lr_scaled ||
-                                             found.cause == ProgramCause::summed_loss));
+         (found.verdict == Verdict::fail &&
+          (found.cause == ProgramCause::lr_scaled || found.cause == ProgramCause::summed_loss));
 }
 
 // One device once more, with batch sizes of options as large as those of all ranks: where it agrees

@@ -196,7 +196,8 @@ TEST(RowFit, AlternativesGiveTheFittedRowAndPartElsewhere) {
 
 TEST(RowFit, OneRankSaysNothingOfLinks) {
   const PublishedTable table{
-      "made", {{1, {}, 100, false, false}, {1, 25.0, 101, true, true}, {8, 25.0, 105, true, false}}};
+      "made",
+      {{1, {}, 100, false, false}, {1, 25.0, 101, true, true}, {8, 25.0, 105, true, false}}};
   const auto fit = fit_row(resnet("resnet50"), *machine_preset("25gbe"), table).value();
   EXPECT_THAT(fit.notes, testing::Contains(testing::HasSubstr("of one rank")));
   MachineModel slow = *machine_preset("25gbe");

@@ -38,7 +38,8 @@ TEST(JobOfPlan, HasTheBucketsAndTimesOfTheScenario) {
   EXPECT_TRUE(planned.job.schedule.touched.empty());
 }
 
-// As parameters that are frozen: they are in no bucket, neither at first nor when these are rebuilt.
+// As parameters that are frozen: they are in no bucket, neither at first nor when these are
+// rebuilt.
 TEST(JobOfPlan, IgnoredParametersAreNeverReduced) {
   const auto bytes_of = [](const std::vector<BucketWork>& works) {
     int64_t bytes = 0;

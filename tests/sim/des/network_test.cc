@@ -198,8 +198,7 @@ TEST(Network, HostsWithoutLinksOfTheirOwnHaveTheMachines) {
   const MachineModel ethernet = *machine_preset("10gbe");
   EXPECT_EQ(ethernet.cost.across, ethernet.cost.link);
   const MachineModel read =
-      machine_of(
-          R"(, "link": {"latency_us": 5, "bandwidth_mb_per_s": 1000}, "ranks_per_host": 2)")
+      machine_of(R"(, "link": {"latency_us": 5, "bandwidth_mb_per_s": 1000}, "ranks_per_host": 2)")
           .value();
   EXPECT_EQ(read.cost.across, read.cost.link);
 }

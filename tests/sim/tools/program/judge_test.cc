@@ -6,55 +6,17 @@
 #include "scenarios/base/file.h"
 #include "sim/tools/program/recording.h"
 #include "tests/scenarios/parse/temporary_file.h"
+#include "tests/sim/tools/program/judged_ranks.h"
 
 namespace lockstep {
 namespace {
 
-using Ranks = std::vector<ProgramRank>;
-
-Sketch sketch_of(double scale) {
-  return std::vector<double>{scale, -2 * scale, scale, scale, 3 * scale};
-}
-
-ProgramStep made_step(const std::vector<std::string>& samples) {
-  ProgramStep step;
-  step.ddp_forwards = step.forwards = 1;
-  step.line = "train.py:9";
-  step.names = {"weight", "bias"};
-  step.grad_hashes = {"g0", "g1"};
-  step.param_hashes = {"p0", "p1"};
-  step.samples = samples;
-  step.lr = {0.1};
-  step.options = {"0 lr=0.1"};
-  step.grads = {sketch_of(1), sketch_of(0.5)};
-  step.params = step.before = {sketch_of(4), sketch_of(2)};
-  return step;
-}
-
-ProgramRank made_rank(int64_t rank, int64_t world) {
-  ProgramRank made;
-  made.rank = rank;
-  made.world = world;
-  made.ended = true;
-  for (const std::string number : {"1", "2"}) {
-    std::vector<std::string> samples;
-    for (int64_t r = 0; r < (world == 1 ? 3 : 1); ++r)
-      samples.push_back(number + "/" + std::to_string(world == 1 ? r : rank));
-    made.steps.push_back(made_step(samples));
-  }
-  return made;
-}
-
-Ranks three() { return {made_rank(0, 3), made_rank(1, 3), made_rank(2, 3)}; }
-ProgramRank one() { return made_rank(0, 1); }
-
-// `change` is done to the second step of every rank.
-template <class F>
-Ranks changed(F change) {
-  Ranks ranks = three();
-  for (ProgramRank& rank : ranks) change(&rank.steps[1]);
-  return ranks;
-}
+using judged::changed;
+using judged::made_rank;
+using judged::one;
+using judged::Ranks;
+using judged::sketch_of;
+using judged::three;
 
 TEST(ProgramJudge, WhatAgreesPassesAndBothControlsFail) {
   EXPECT_EQ(judge_replicas(three()).verdict, Verdict::pass);
@@ -138,47 +100,6 @@ TEST(ProgramJudge, GradientsThatNoFactorExplainsHaveCauses) {
   };
   EXPECT_EQ(judge_one_device(doubled(2), one()).cause, ProgramCause::accumulation_divided);
   EXPECT_EQ(judge_one_device(doubled(1), one()).cause, ProgramCause::unknown);
-}
-
-TEST(ProgramJudge, StateThatEachRankKeepsOfItsOwnParametersIsNotCompared) {
-  Ranks ranks = three();
-  ranks[1].steps[1].state_hash = "other";
-  EXPECT_EQ(judge_replicas(ranks).entry, "optimizer state");
-  ranks[1].steps[1].state_keys = "others";
-  EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::pass);
-}
-
-TEST(ProgramJudge, ASumThatIsDividedByAWrittenNumberOfSamplesIsNotAccused) {
-  const auto scaled = [](double sum_scale) {
-    return changed([=](ProgramStep* step) {
-      step->grads[0] = sketch_of(1.0 / 3);
-      step->sum_scale = sum_scale;
-    });
-  };
-  ProgramRank alone = one();
-  alone.summed = true;
-  alone.steps[1].sum_scale = 1;  // a rank has one sample
-  const ProgramFinding found = judge_one_device(scaled(1), alone);
-  EXPECT_EQ(found.verdict, Verdict::inconclusive) << found.words;
-  EXPECT_NE(found.words.find("len() of the batch"), std::string::npos) << found.words;
-  alone.steps[1].sum_scale = 0.5;
-  EXPECT_EQ(judge_one_device(scaled(0.5), alone).cause, ProgramCause::summed_loss);
-}
-
-TEST(ProgramJudge, AnUpdateThatDrawsIsAccusedWhereRanksDrawApart) {
-  ProgramRank drew = one();
-  drew.steps[1].drew_in_step = true;
-  Ranks ranks = changed([](ProgramStep* step) {
-    step->drew_in_step = true;
-    step->params[0] = sketch_of(5);
-  });
-  const ProgramFinding alike = judge_one_device(ranks, drew);
-  EXPECT_EQ(alike.verdict, Verdict::inconclusive) << alike.words;
-  EXPECT_NE(alike.words.find("the update draws random numbers"), std::string::npos) << alike.words;
-  EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::pass);
-  ranks[1].steps[1].param_hashes[0] = "other";
-  EXPECT_EQ(judge_one_device(ranks, drew).cause, ProgramCause::drawn_in_update);
-  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::drawn_in_update);
 }
 
 TEST(ProgramJudge, ReplicasThatDifferHaveCauses) {
