@@ -2,12 +2,17 @@
 with, and the tensors that forwards and losses are given. Ranks keep theirs in LOCKSTEP_PROGRAM_KEEP_DATA, the one device
 finds them in LOCKSTEP_PROGRAM_HANDED; both are folders. In a step it makes as many forwards as a rank, and is given the
 batches of all ranks as one, or (LOCKSTEP_PROGRAM_IN_TURN) as many as all of them, and is given one after another.
-LOCKSTEP_PROGRAM_OWN_BATCHES: its loaders' batches are no larger than the script has them."""
+LOCKSTEP_PROGRAM_OWN_BATCHES: its loaders' batches are no larger than the script has them.
+Where its loaders make batches for all ranks, they give those of the ranks: what the script then computes of them is compared with
+what the ranks computed, which is handed on in any case."""
 import os
 
+from . import inputs
 from .models import trained
 
 MOST_BYTES = 512 << 20  # of a rank; what has more is not handed on
+MOST_COMPARED = 1 << 22  # elements of a tensor that is compared with what ranks computed
+NEAR = 1e-9  # in double: what a product rounds otherwise for another number of rows
 
 
 def watch(recorder):
@@ -80,6 +85,10 @@ class Hands:
         others = iter(others)
         return [next(others) if is_data(leaf) else leaf for leaf in leaves]
 
+    def loaded(self, batch):
+        """Of a loader: it, or what it shall give."""
+        return batch
+
     def made(self, result):
         """Of a call that was given its data."""
 
@@ -100,7 +109,7 @@ class Hands:
 class Keeper(Hands):
     def __init__(self, recorder, folder):
         super().__init__(recorder, folder)
-        self.bytes, self.models, self.steps = 0, [], []
+        self.bytes, self.loaded_bytes, self.models, self.steps, self.loads = 0, 0, [], [], {}
 
     def copy(self, tensor):
         import torch
@@ -110,6 +119,14 @@ class Keeper(Hands):
         if self.bytes > MOST_BYTES:
             raise Refused(f"the data of a rank has more than {MOST_BYTES >> 20} MiB")
         return tensor.detach().cpu().clone()
+
+    def loaded(self, batch):
+        leaves = leaves_of(batch)[0]
+        size = sum(leaf.numel() * leaf.element_size() for leaf in leaves)
+        fits = leaves and self.loaded_bytes + size <= MOST_BYTES  # else what forwards are given is all that is handed on
+        self.loaded_bytes += size if fits else 0
+        self.loads.setdefault(self.recorder.steps, []).append([leaf.detach().cpu().clone() for leaf in leaves] if fits else None)
+        return batch
 
     def begins(self, weights):
         self.models.append([self.copy(tensor) for tensor in weights])
@@ -121,7 +138,7 @@ class Keeper(Hands):
 
     def close(self):
         import torch
-        kept = {"why": self.why, "models": self.models, "steps": self.steps}
+        kept = {"why": self.why, "models": self.models, "steps": self.steps, "loads": self.loads}
         torch.save(kept, f"{self.folder}/rank-{self.recorder.rank}.data")
 
 
@@ -130,6 +147,7 @@ class Receiver(Hands):
         super().__init__(recorder, folder)
         self.in_turn, self.ranks, self.counts = in_turn, None, {}  # counts: calls, by step
         self.resized, self.results, self.scale_known = False, [], True
+        self.batches = Batches()
 
     def load(self):
         import torch
@@ -139,6 +157,12 @@ class Receiver(Hands):
         for rank in self.ranks:
             if rank["why"]:
                 raise Refused(rank["why"])
+
+    def loaded(self, batch):
+        if self.in_turn or self.recorder.larger == 1:
+            return batch
+        self.attempt(self.load)
+        return batch if self.why else self.batches.given(self.recorder.steps, batch, self.ranks)
 
     def begins(self, weights):
         import torch
@@ -173,6 +197,8 @@ class Receiver(Hands):
             raise Refused("its forwards are given other tensors than those of the ranks")
         given = [joined(mine, theirs) for mine, theirs in zip(data, zip(*chosen))]
         self.resized |= any(mine.shape != one.shape for mine, one in zip(data, given))
+        inputs.note_draws(self.recorder)
+        self.batches.computed(self.step, data, given, self.recorder.drew)
         return given
 
     def made(self, result):
@@ -200,6 +226,71 @@ class Receiver(Hands):
         end["handed"] = self.ranks is not None and not self.why
         end["why_not_handed"] = self.why
         end["scale_known"] = self.scale_known
+        end["recomputed"], end["compared"] = self.batches.differ(), bool(self.batches.rows) and not self.batches.unknown
+
+
+def leaves_of(batch):
+    """Its tensors, by their rows, and its form; none where it has anything else."""
+    import torch
+    from torch.utils import _pytree as tree
+    leaves, form = tree.tree_flatten(batch)
+    dense = all(isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and leaf.dim() > 0 for leaf in leaves)
+    return (leaves if dense else []), form
+
+
+def projected(tensor):
+    """A number for each row."""
+    import torch
+    values = tensor.detach().double().reshape(len(tensor), -1)
+    return (values @ torch.sin(torch.arange(1.0, values.shape[1] + 1, dtype=torch.float64))).tolist()
+
+
+class Batches:
+    """Of all ranks, as the loaders of one device give them; and by step what is computed of them, here and by the ranks."""
+
+    def __init__(self):
+        self.counts, self.unknown, self.rows = {}, set(), {}
+
+    def given(self, step, batch, ranks):
+        import torch
+        from torch.utils import _pytree as tree
+        number = self.counts[step] = self.counts.get(step, -1) + 1
+        loads = [rank["loads"].get(step, []) for rank in ranks]
+        theirs = [rank[number] if number < len(rank) else None for rank in loads]
+        leaves, form = leaves_of(batch)
+        if not leaves or not are_parts(leaves, theirs):
+            self.unknown.add(step)
+            return batch
+        return tree.tree_unflatten([torch.cat(parts) for parts in zip(*theirs)], form)
+
+    def computed(self, step, data, given, drew):
+        """In any order of the step's calls."""
+        with_rows = [pair for pair in zip(data, given) if pair[0].dim() > 0 and pair[1].dim() > 0]
+        if drew or step not in self.counts or any(one.numel() > MOST_COMPARED for pair in with_rows for one in pair):
+            self.unknown.add(step)
+        if step in self.unknown:
+            return
+        mine, theirs = self.rows.setdefault(step, ([], []))
+        for own, other in with_rows:
+            mine += projected(own)
+            theirs += projected(other)
+
+    def differ(self):
+        return any(not are_close(sorted(mine), sorted(theirs)) for step, (mine, theirs) in self.rows.items() if step not in self.unknown)
+
+
+def are_close(mine, theirs):
+    return len(mine) == len(theirs) and all(abs(a - b) <= NEAR * max(1.0, abs(a), abs(b)) for a, b in zip(mine, theirs))
+
+
+def are_parts(leaves, theirs):
+    """Batches of the ranks that make one like this, and are not one batch that each of them has."""
+    import torch
+    if any(rank is None or len(rank) != len(leaves) for rank in theirs):
+        return False
+    if any(part.dtype != leaf.dtype or part.shape[1:] != leaf.shape[1:] for rank in theirs for part, leaf in zip(rank, leaves)):
+        return False
+    return not all(part.shape == first.shape and torch.equal(part, first) for rank in theirs[1:] for part, first in zip(rank, theirs[0]))
 
 
 def joined(mine, theirs):

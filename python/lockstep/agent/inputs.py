@@ -16,7 +16,7 @@ def first_tensor(batch):
 
 
 def random_states():
-    """Of the generators that everybody shares; those that a script makes for itself are not seen."""
+    """Of the generators that everybody shares."""
     import torch
     numpy = sys.modules.get("numpy")
     states = [torch.get_rng_state().numpy().tobytes(), random.getstate()]
@@ -43,12 +43,17 @@ def loaded(recorder, batch):
     if len(recorder.loaded) <= MOST_SAMPLES:
         recorder.loaded += rows(batch)
     recorder.loaded_standardized = recorder.loaded_standardized or is_standardized(first_tensor(batch))
-    recorder.states = random_states()
+    recorder.states = recorder.generators.states()
+
+
+def note_draws(recorder):
+    """Since a loader gave its last batch."""
+    recorder.drew = recorder.drew or (recorder.states is not None and recorder.states != recorder.generators.states())
 
 
 def given(recorder, batch):
     """To a forward that no other surrounds."""
-    recorder.drew = recorder.drew or (recorder.states is not None and recorder.states != random_states())
+    note_draws(recorder)
     if not recorder.samples:
         recorder.standardized = True  # until one is not
     recorder.standardized = recorder.standardized and is_standardized(first_tensor(batch))

@@ -39,6 +39,8 @@ def watch(recorder):
                     exhausted = True
                     return
                 batch = in_double(batch) if recorder.in_double else batch
+                if recorder.hands is not None:
+                    batch = recorder.hands.loaded(batch)
                 inputs.loaded(recorder, batch)
                 yield batch
         finally:

@@ -159,7 +159,8 @@ constexpr std::array kRows = {
                     "another bound"},
     ProgramCauseRow{C::hook_results_differ, "hook_results_differ",
                     "the communication hook gives ranks different results",
-                    "let every rank decompress the same parts in the same order"},
+                    "return what all ranks have summed, and decompress the same parts in the same "
+                    "order on each"},
     ProgramCauseRow{C::changed_before_sum, "changed_before_sum",
                     "gradients were changed before ranks summed them, otherwise than by a factor "
                     "(their sign taken, noise or a penalty added)",

@@ -192,6 +192,15 @@ bool other_untrained(const Ranks& ranks, size_t step) {
   return false;
 }
 
+namespace {
+
+// Of gradients that differ between ranks, where nothing else explains it.
+ProgramCause of_comm_hook(const ProgramRank& rank) {
+  return rank.comm_hook.empty() ? ProgramCause::unknown : ProgramCause::hook_results_differ;
+}
+
+}  // namespace
+
 ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, size_t step,
                            const std::string& parameter) {
   const ProgramStep &a = first.steps[step], &b = rank.steps[step];
@@ -209,8 +218,9 @@ ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, si
       return ProgramCause::changed_after_sum;
     if (a.sum_order != b.sum_order && a.unreduced == b.unreduced)
       return ProgramCause::summed_in_other_order;
-    const ProgramCause found = unsynchronized(a, parameter);
-    return found == ProgramCause::unknown ? unsynchronized(b, parameter) : found;
+    ProgramCause found = unsynchronized(a, parameter);
+    if (found == ProgramCause::unknown) found = unsynchronized(b, parameter);
+    return found == ProgramCause::unknown ? of_comm_hook(first) : found;
   }
   if (loaded_by_one(first, rank, step, &ProgramStep::optimizer_loads))
     return ProgramCause::state_on_one_rank;
@@ -260,7 +270,10 @@ ProgramCause cause_behind_clipping(const Ranks& ranks, const ProgramRank& one, s
 ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i) {
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
   const double factor = sketch_ratio(a.grads[i], b.grads[i]);
-  if (a.grad_hashes[i] != ranks[1].steps[step].grad_hashes[i]) return unsynchronized(a, a.names[i]);
+  if (a.grad_hashes[i] != ranks[1].steps[step].grad_hashes[i]) {
+    const ProgramCause found = unsynchronized(a, a.names[i]);
+    return found == ProgramCause::unknown ? of_comm_hook(ranks[0]) : found;
+  }
   if (frozen_since(ranks, step, a.names[i])) return ProgramCause::frozen_after_ddp;
   if (std::any_of(ranks.begin(), ranks.end(),
                   [&](const ProgramRank& rank) { return rank.steps[step].carried != a.carried; }))
@@ -274,7 +287,8 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
   if (const ProgramCause found = factor_cause(ranks, one, step, i, factor);
       found != ProgramCause::none)
     return found;
-  if (changed(ranks, step, a.names[i])) return ProgramCause::changed_before_sum;
+  if (changed(ranks, step, a.names[i]) && !multiples(b, a))  // a sum of sums changes by a factor
+    return ProgramCause::changed_before_sum;
   if (holds(a.reduced_again, a.names[i])) return ProgramCause::reduced_again;
   if (std::any_of(ranks.begin(), ranks.end(),
                   [&](const ProgramRank& rank) { return rank.steps[step].written_in_flight; }))

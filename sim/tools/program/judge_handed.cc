@@ -134,6 +134,22 @@ ProgramFinding computed_of_batch(const ProgramFinding& with) {
                   with.steps));
 }
 
+// Does a model that nothing trains, a teacher, compute with gradients off or on?
+bool has_untrained(const std::vector<ProgramRank>& ranks) {
+  return std::any_of(ranks[0].steps.begin(), ranks[0].steps.end(),
+                     [](const ProgramStep& step) { return !step.untrained.empty(); });
+}
+
+// The same of loaders that gave one device the batches of the ranks.
+ProgramFinding recomputed(const ProgramFinding& with) {
+  return inconclusive(
+      fmt::format("one device that is given the batches of the ranks computes other inputs or "
+                  "targets of them: they are computed of each rank's own batch (by its mean or "
+                  "maximum, say), or with draws that are not seen; with these handed on as well, "
+                  "{} steps agree",
+                  with.steps));
+}
+
 }  // namespace
 
 HandedWay handed_way(const ProgramRank& rank, const ProgramRank& one, int64_t world) {
@@ -166,10 +182,13 @@ ProgramFinding judge_handed(const std::vector<ProgramRank>& ranks, const Program
     if (const auto own = judge_statistics(ranks)) return *own;
   if (passes)
     if (ProgramFinding own = own_frozen_models(ranks); own.verdict != Verdict::pass) return own;
+  if (passes && one.recomputed) return recomputed(with);
   if (passes && (before.same_loaded || computed_others(ranks, one))) return computed_of_batch(with);
   if (one.scale_known && (passes || is_certain(with.cause))) return with;
   found.words += "; with the ranks' data handed to one device, ";
   found.words += passes ? fmt::format("{} steps agree", with.steps) : with.words;
+  if (!passes && has_untrained(ranks))
+    found.words += ", but a model that nothing trains computed of data of its own there";
   if (!one.scale_known)
     found.words +=
         ", but its loss is computed on after a loss of torch's or a model made it, perhaps with a "

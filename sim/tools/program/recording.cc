@@ -151,6 +151,8 @@ std::string take(const Json& line, ProgramRank* rank) {
     rank->compile_off = line.at("compile_off").get<bool>();
     rank->handed = line.at("handed").get<bool>();
     rank->scale_known = line.at("scale_known").get<bool>();
+    rank->recomputed = line.at("recomputed").get<bool>();
+    rank->compared = line.at("compared").get<bool>();
     rank->why_not_handed = line.at("why_not_handed").get<std::string>();
     rank->comm_hook = printable(line.at("comm_hook").get<std::string>());
     rank->constants = line.at("constants").get<std::string>();

@@ -109,8 +109,11 @@ struct ProgramRank {
   std::vector<std::string> never_updated;  // trained parameters that no optimizer has
   bool compile_off = false;                // torch.compile was called, and compiled nothing
   bool refused = false;                    // DistributedDataParallel threw in a forward
-  bool flat_shards = false;    // of FullyShardedDataParallel, whose parts are not put together
-  bool handed = false;         // one device was given the data of the ranks, all of it
+  bool flat_shards = false;  // of FullyShardedDataParallel, whose parts are not put together
+  bool handed = false;       // one device was given the data of the ranks, all of it
+  // Its loaders gave the ranks' batches in each step, so that what it computed of them could be
+  // compared; it was something else, of inputs or targets.
+  bool compared = false, recomputed = false;
   bool scale_known = true;     // of its loss, of handed batches that are larger than its own
   std::string constants;       // hash of tensors of models that are no parameters and no buffers
   std::string why_not_handed;  // although it should have been

@@ -89,10 +89,12 @@ std::string world_text(const ProgramWorld& world) {
         "judged\n";
   if (world.dropout_off) text += "  note: dropout was off, for its draws differ\n";
   if (world.handed)
-    text +=
+    text += fmt::format(
         "  note: one device was handed the ranks' first weights, inputs and targets, since it drew "
-        "others; how samples are dealt is judged where a DistributedSampler deals, and what the "
-        "script computes of a batch before the model and the loss are given it is not judged\n";
+        "others; how samples are dealt is judged where a DistributedSampler deals{}\n",
+        world.compared ? ""
+                       : ", and what the script computes of a batch before the model and the loss "
+                         "are given it is not judged");
   if (world.scaled_options)
     text += fmt::format(
         "  note: by its own option one device was given a batch size {} times as large, of which "

@@ -37,6 +37,7 @@ struct ProgramWorld {
   std::optional<ProgramRunResult> failed = {};  // the ranks' run, certainly: a verdict
   bool dropout_off = false, buffers_differ = false;
   bool handed = false;          // one device, the data of the ranks
+  bool compared = false;        // and what it computed of their batches with what they did
   bool scaled_options = false;  // one device, a batch size as large as all ranks' by an option
   std::string comm_hook;        // of the script, where float64 failed and no lane judged it
   std::vector<std::string> never_updated;    // parameters with gradients that no optimizer has

@@ -393,6 +393,7 @@ int judge_with_ranks_data(const Session& session, const Recorded& alone, Program
       if (ProgramFinding other = judge(ranks.ranks, alone.ranks[0]); other.verdict != Verdict::pass)
         lane->finding = std::move(other);
   found->handed = !lane->finding.other_data;
+  found->compared = one.ranks[0].compared;
   pair->suspected = suspected_of_handed(ranks.ranks, one.ranks[0]);
   return signal;
 }

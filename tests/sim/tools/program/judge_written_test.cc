@@ -38,6 +38,22 @@ TEST(ProgramJudge, ASumThatIsDividedByAWrittenNumberOfSamplesIsNotAccused) {
   EXPECT_EQ(judge_one_device(scaled(0.5), alone).cause, ProgramCause::summed_loss);
 }
 
+TEST(ProgramJudge, HooksThatGiveRanksOtherResultsAreTold) {
+  Ranks ranks = three();
+  ranks[1].steps[1].grad_hashes[0] = ranks[1].steps[1].param_hashes[0] = "other";
+  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::unknown);
+  for (auto& rank : ranks) rank.comm_hook = "hook";
+  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::hook_results_differ);
+}
+
+TEST(ProgramJudge, ASumOfSumsThatIsTooLargeIsScaled) {
+  const Ranks ranks = changed([](ProgramStep* step) {
+    step->changed = step->names;
+    step->grads = {sketch_of(2), sketch_of(1)};
+  });
+  EXPECT_EQ(judge_one_device(ranks, one()).cause, ProgramCause::scaled_by_ranks);
+}
+
 TEST(ProgramJudge, AnUpdateThatDrawsIsAccusedWhereRanksDrawApart) {
   ProgramRank drew = one();
   drew.steps[1].drew_in_step = true;

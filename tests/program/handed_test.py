@@ -1,0 +1,88 @@
+"""Ranks that draw their own augmentation: one device is given the batches of the ranks, and what a script computes of them is
+judged; what each rank makes of its own batch as a whole is inconclusive, whether forwards or losses are given it."""
+import subprocess
+import unittest
+
+from folders import FolderTest
+from program_test import PROGRAM, PYTHON
+
+SCRIPT = """
+import random, torch, torch.distributed as dist
+from torch import nn
+from torch.nn.functional import cross_entropy, mse_loss, one_hot
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+points = torch.randn(48, 6)
+class Augmented(Dataset):
+    def __len__(self):
+        return len(points)
+    def __getitem__(self, place):
+        return points[place] * random.uniform(0.9, 1.1), int(points[place].sum() > 0)
+loader = DataLoader(Augmented(), batch_size=4, sampler=DistributedSampler(points))
+teacher = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)){mode}
+net = DistributedDataParallel(nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2)))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+random.seed(rank)
+for x, y in loader:
+    optimizer.zero_grad()
+    {loss}.backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+OF_ITS_OWN_BATCH = "one device that is given the batches of the ranks computes other inputs or targets of them"
+
+
+BY_HAND = ("it = iter(range(6))\nfor x, y in ((points[i * 4 * world:][:4 * world][rank::world] * random.uniform(0.9, 1.1), "
+           "(points[i * 4 * world:][:4 * world][rank::world].sum(1) > 0).long()) for i in it if i < 4):")
+
+
+class Handed(FolderTest):
+    def verify(self, loss, mode=".eval()"):
+        path = self.folder / "train.py"
+        path.write_text(SCRIPT.format(loss=loss, mode=mode))
+        ran = subprocess.run([PROGRAM, "verify", "--no-drill", "--world-sizes", "3", "--", PYTHON, path], capture_output=True,
+                             text=True, timeout=600, env=self.environment)
+        self.assertEqual(list(self.left.iterdir()), [], "nothing is left behind")
+        return ran.returncode, ran.stdout + ran.stderr
+
+    def test_what_is_made_sample_by_sample_passes(self):
+        for loss in ("cross_entropy(net(x), y)", "cross_entropy(net((x - 0.1) / 1.3), y)",
+                     "cross_entropy(net(x - 0.5 * x.mean(1, keepdim=True)), y)",
+                     "mse_loss(net(x), one_hot(y, 2) * 0.9 + 0.05)"):
+            with self.subTest(loss):
+                code, said = self.verify(loss)
+                self.assertEqual(code, 0, said)
+                self.assertIn("note: one device was handed", said)
+                self.assertNotIn("is not judged", said)
+
+    def test_what_is_made_of_each_ranks_batch_is_inconclusive(self):
+        for loss in ("cross_entropy(net(x / x.abs().max()), y)", "cross_entropy(net(x - x.mean(0)), y)",
+                     "mse_loss(net(x), one_hot(y, 2) * 0.9 + 0.1 * one_hot(y, 2).double().mean(0))"):
+            with self.subTest(loss):
+                code, said = self.verify(loss)
+                self.assertEqual(code, 3, said)
+                self.assertIn(OF_ITS_OWN_BATCH, said)
+
+    def test_what_is_made_of_batches_that_no_loader_gives_is_not_judged(self):
+        path = self.folder / "train.py"
+        path.write_text(SCRIPT.format(loss="cross_entropy(net(x), y)", mode="").replace("for x, y in loader:", BY_HAND))
+        ran = subprocess.run([PROGRAM, "verify", "--no-drill", "--", PYTHON, path], capture_output=True, text=True, timeout=600,
+                             env=self.environment)
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        self.assertIn("what the script computes of a batch before the model and the loss are given it is not judged", ran.stdout)
+
+    def test_a_teacher_is_given_the_ranks_batches_as_well(self):
+        taught = "mse_loss(net(x), teacher(x).detach())"
+        code, said = self.verify(taught)
+        self.assertEqual(code, 0, said)
+        code, said = self.verify(taught, mode="")
+        self.assertEqual(code, 3, said)
+        self.assertIn(OF_ITS_OWN_BATCH, said)
+
+
+if __name__ == "__main__":
+    unittest.main()
