@@ -173,6 +173,7 @@ class Receiver(Hands):
             raise Refused("its models are others than those of the ranks")
         with torch.no_grad():
             for mine, theirs in zip(weights, models[number]):
+                self.batches.of_other_weights |= not torch.equal(mine, theirs)
                 mine.copy_(theirs)
 
     def expected(self, step):
@@ -226,7 +227,7 @@ class Receiver(Hands):
         end["handed"] = self.ranks is not None and not self.why
         end["why_not_handed"] = self.why
         end["scale_known"] = self.scale_known
-        end["recomputed"], end["compared"] = self.batches.differ(), bool(self.batches.rows) and not self.batches.unknown
+        end["recomputed"], end["compared"] = self.batches.found()
 
 
 def leaves_of(batch):
@@ -250,6 +251,7 @@ class Batches:
 
     def __init__(self):
         self.counts, self.unknown, self.rows = {}, set(), {}
+        self.of_other_weights = False  # a teacher may have been made of those that one device began with
 
     def given(self, step, batch, ranks):
         import torch
@@ -275,8 +277,12 @@ class Batches:
             mine += projected(own)
             theirs += projected(other)
 
-    def differ(self):
-        return any(not are_close(sorted(mine), sorted(theirs)) for step, (mine, theirs) in self.rows.items() if step not in self.unknown)
+    def found(self):
+        """Is it something else, and was all of it compared?"""
+        differs = any(not are_close(sorted(mine), sorted(theirs)) for step, (mine, theirs) in self.rows.items() if step not in self.unknown)
+        if differs and self.of_other_weights:
+            return False, False
+        return differs, bool(self.rows) and not self.unknown
 
 
 def are_close(mine, theirs):
