@@ -11,13 +11,9 @@ namespace {
 
 constexpr int64_t kAlternativeSteps = 3;  // buckets are rebuilt after the first
 
-void slow(double factor, LinkCost* link) {
-  link->beta_fs_per_byte = std::llround(static_cast<double>(link->beta_fs_per_byte) * factor);
-}
-
 MachineModel machine_of(MachineModel machine, const Alternative& one) {
-  slow(one.link_slower, &machine.cost.link);
-  slow(one.across_slower, &machine.cost.across);
+  slow_link(one.link_slower, &machine.cost.link);
+  slow_link(one.across_slower, &machine.cost.across);
   machine.bucket_ns = one.bucket_ns;
   machine.parameter_ns = one.parameter_ns;
   machine.sync_ns = one.sync_ns;
@@ -37,6 +33,10 @@ Expected<double> step_ms(const RunPlan& plan, const MachineModel& machine, Simul
 }
 
 }  // namespace
+
+void slow_link(double factor, LinkCost* link) {
+  link->beta_fs_per_byte = std::llround(static_cast<double>(link->beta_fs_per_byte) * factor);
+}
 
 RunPlan with_compute(RunPlan plan, double factor, MachineModel* machine) {
   for (LayerTime& layer : plan.layer_times) {

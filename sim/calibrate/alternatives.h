@@ -15,6 +15,9 @@ namespace lockstep {
 // What published steps are taken to be reproducible to: nothing is known better than that.
 inline constexpr double kLeastError = 0.005;
 
+// So many times less bandwidth.
+void slow_link(double factor, LinkCost* link);
+
 // The plan with compute so many times as long: of its layers, or where it has none of `machine`,
 // whose backward takes twice the forward where nobody says it.
 RunPlan with_compute(RunPlan plan, double factor, MachineModel* machine);

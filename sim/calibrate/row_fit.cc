@@ -73,9 +73,6 @@ class Simulator {
   const RunPlan& plan_;
 };
 
-void slow_link(double factor, LinkCost* link) {
-  link->beta_fs_per_byte = std::llround(static_cast<double>(link->beta_fs_per_byte) * factor);
-}
 void slow_links(double factor, MachineModel* machine) {
   slow_link(factor, &machine->cost.link);
   slow_link(factor, &machine->cost.across);

@@ -2,11 +2,7 @@
 from . import inputs
 from .deals import Iteration
 from .double import in_double
-
-
-class Scaled(int):
-    """A batch size that is W times as large already: libraries make loaders out of loaders."""
-    scaled_by_lockstep = True
+from .options import Scaled
 
 
 def watch(recorder):
@@ -22,6 +18,7 @@ def watch(recorder):
         begin(self, dataset, batch_size, shuffle, sampler, batch_sampler, *args, **kwargs)
 
     def scaled(size):
+        """Once: libraries make loaders out of loaders."""
         return size if hasattr(size, "scaled_by_lockstep") else Scaled(size * recorder.larger)
 
     def iterated(self):

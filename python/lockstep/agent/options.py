@@ -10,7 +10,8 @@ OF_NO_TRAINING = re.compile(r"eval|valid|val_|_val|test|infer", re.IGNORECASE)
 
 
 class Scaled(int):
-    scaled_by_lockstep = True  # loaders leave it as it is
+    """A batch size that is W times as large already. This file is loaded twice, alone and with the agent: told by what it has."""
+    scaled_by_lockstep = True
 
 
 def is_of_batch(name):

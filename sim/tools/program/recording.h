@@ -91,8 +91,7 @@ struct ProgramStep {
   // forwards were given standardized over its batch (and was not when it was loaded)?
   std::vector<std::string> loaded, drawn;  // drawn: before forwards were handed the ranks' inputs
   bool drew = false, standardized = false;
-  double sum_scale =
-      0;  // by what the loss, a sum over samples, is multiplied; 0: not known, or none
+  double sum_scale = 0;  // of a loss that is a sum over samples: its factor; 0: not known, or none
   bool drew_in_step = false;  // the optimizer's step drew random numbers
   std::vector<double> lr;
   std::vector<double> targets;                // of each mean of losses, their weights' sum
