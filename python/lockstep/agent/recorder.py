@@ -91,7 +91,7 @@ class Recorder:
         self.end = {"summed": False, "batch_norms": 0, "backwards": 0, "stale_epochs": 0, "dropout": False,
                     "draws": False, "flat_shards": False, "refused": False, "padded": 0,
                     "on_cpu": False, "compile_off": False, "handed": False, "why_not_handed": "", "recomputed": False, "compared": False,
-                    "scale_known": True, "broadcasts": 0, "constants": "", "comm_hook": "",
+                    "scale_known": True, "part_of_model": [0, 1], "broadcasts": 0, "constants": "", "comm_hook": "",
                     "never_updated": [], "replicas": 0, "replicas_dealt": [], "shuffles": [], "splits": [],
                     "loss_scales": [], "items": []}
         self.items = Items()  # of data sets that were trained on

@@ -4,9 +4,11 @@ update. Where groups of ranks hold a copy of the whole each, it is added up copy
 a mesh are gathered. Those of the older FullyShardedDataParallel are parts of flat tensors, which nothing here puts together
 again."""
 import functools
+import inspect
 import os
+import sys
 
-from .imports import after_import
+from .imports import after_import, replace
 
 
 def is_shard(tensor):
@@ -78,6 +80,33 @@ def watch_sync(recorder, module):
     module.FSDPModule.set_requires_gradient_sync = noted
 
 
+def watch_meshes(recorder, module):
+    """One device fills no mesh of several, which scripts make of a number in them: there it has one along each dimension."""
+    make = getattr(module, "init_device_mesh", None)
+    if make is None or recorder.world > 1:
+        return
+
+    @functools.wraps(make)
+    def of_one(device_type, mesh_shape, *args, **kwargs):
+        return make(device_type, (1,) * len(mesh_shape), *args, **kwargs)
+    replace("init_device_mesh", make, of_one)
+
+
+def watch_parts(recorder, api):
+    """Tensor parallel: ranks that hold a model together are one of data parallel training, with one batch."""
+    parallelize, name = api.parallelize_module, "parallelize_module"
+    if "device_mesh" not in inspect.signature(parallelize).parameters:
+        return
+
+    @functools.wraps(parallelize)
+    def noted(module, device_mesh=None, *args, **kwargs):
+        mesh = device_mesh or api._mesh_resources.get_current_mesh()
+        if mesh.ndim == 1:
+            recorder.end["part_of_model"] = [mesh.get_local_rank(), mesh.size()]
+        return parallelize(module, device_mesh, *args, **kwargs)
+    replace(name, parallelize, noted)
+
+
 def watch(recorder):
     def imported(fsdp):
         flat = fsdp.FullyShardedDataParallel
@@ -89,4 +118,6 @@ def watch(recorder):
             begin(self, *args, **kwargs)
         flat.__init__ = init
     after_import("torch.distributed.fsdp", imported)
+    after_import("torch.distributed.device_mesh", lambda module: watch_meshes(recorder, module))
+    after_import("torch.distributed.tensor.parallel", lambda _: watch_parts(recorder, sys.modules["torch.distributed.tensor.parallel.api"]))
     after_import("torch.distributed.fsdp._fully_shard._fully_shard", lambda module: watch_sync(recorder, module))

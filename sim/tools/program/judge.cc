@@ -215,7 +215,7 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
       found.cause = shards->cause;
       found.words += "; " + shards->words;
     }
-  } else if (!own(0).empty() && own(0) == own(1) && loaded(0) == loaded(1)) {
+  } else if (ranks.size() > 1 && !own(0).empty() && own(0) == own(1) && loaded(0) == loaded(1)) {
     found.cause = ProgramCause::same_samples;
     found.entry = "sample order";
     found.words = "ranks 0 and 1 trained on the same samples";
@@ -336,6 +336,7 @@ ProgramFinding other_start(const Ranks& ranks, const ProgramRank& one) {
 
 // In every step: they split no batch, and one device was given none that is larger.
 bool same_samples_always(const Ranks& ranks) {
+  if (ranks.size() < 2) return false;
   for (size_t step = 0; step < ranks[0].steps.size(); ++step)
     for (const ProgramRank& rank : ranks)
       if (rank.steps[step].samples.empty() ||

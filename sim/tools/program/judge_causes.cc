@@ -270,6 +270,7 @@ ProgramCause cause_behind_clipping(const Ranks& ranks, const ProgramRank& one, s
 ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i) {
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
   const double factor = sketch_ratio(a.grads[i], b.grads[i]);
+  if (ranks.size() < 2) return ProgramCause::unknown;  // all of it is of one rank's batch
   if (a.grad_hashes[i] != ranks[1].steps[step].grad_hashes[i]) {
     const ProgramCause found = unsynchronized(a, a.names[i]);
     return found == ProgramCause::unknown ? of_comm_hook(ranks[0]) : found;

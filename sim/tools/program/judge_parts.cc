@@ -90,6 +90,16 @@ bool is_shared_out(const Ranks& ranks, size_t step) {
 
 }  // namespace
 
+Ranks ranks_of_own_batches(const Ranks& ranks) {
+  Ranks first;
+  for (const ProgramRank& rank : ranks) {
+    if (rank.parts != ranks[0].parts) return ranks;
+    if (rank.part == 0) first.push_back(rank);
+  }
+  const int64_t parts = ranks[0].parts, size = std::ssize(ranks);
+  return parts > 1 && size % parts == 0 && size / parts == std::ssize(first) ? first : ranks;
+}
+
 std::string owners_of_parameters(const Ranks& ranks) {
   const size_t steps = ranks[0].steps.size();
   for (size_t step = 0; step < steps; ++step) {

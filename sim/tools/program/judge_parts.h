@@ -13,6 +13,10 @@ namespace lockstep {
 // In words, with the first such parameter; empty: nothing tells of it.
 std::string parts_of_one_model(const std::vector<ProgramRank>& ranks);
 
+// One rank of each model that ranks hold together by tensor parallel layers of torch: those that
+// data parallel training is of, and whose batches are their own. All ranks where there is none.
+std::vector<ProgramRank> ranks_of_own_batches(const std::vector<ProgramRank>& ranks);
+
 // Ranks that each update some parameters of a model that all have, and send them to the others
 // before the next step. In words; empty: nothing tells of it.
 std::string owners_of_parameters(const std::vector<ProgramRank>& ranks);

@@ -145,6 +145,8 @@ std::string take(const Json& line, ProgramRank* rank) {
     rank->summed = line.at("summed").get<bool>();
     rank->dropout = line.at("dropout").get<bool>();
     rank->flat_shards = line.at("flat_shards").get<bool>();
+    rank->part = whole_number(line.at("part_of_model").at(0));
+    rank->parts = whole_number(line.at("part_of_model").at(1));
     rank->draws = line.at("draws").get<bool>();
     rank->on_cpu = line.at("on_cpu").get<bool>();
     rank->never_updated = line.at("never_updated").get<std::vector<std::string>>();

@@ -109,6 +109,8 @@ struct ProgramRank {
   bool compile_off = false;                // torch.compile was called, and compiled nothing
   bool refused = false;                    // DistributedDataParallel threw in a forward
   bool flat_shards = false;  // of FullyShardedDataParallel, whose parts are not put together
+  // Tensor parallel: which of how many ranks it is that hold one model, and have one batch.
+  int64_t part = 0, parts = 1;
   bool handed = false;       // one device was given the data of the ranks, all of it
   // Its loaders gave the ranks' batches in each step, so that what it computed of them could be
   // compared; it was something else, of inputs or targets.

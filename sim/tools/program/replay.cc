@@ -37,14 +37,23 @@ std::string text_of(const TappedCall& call) {
   return fmt::format("{} of {} elements", call.name, call.elements);
 }
 
+// What such a text leaves out.
+std::string kind_of(const TappedCall& call) {
+  if (call.sum == SumKind::not_a_sum) return " (no sum)";
+  return call.type == SumType::float32   ? " (float32)"
+         : call.type == SumType::float64 ? " (float64)"
+                                         : " (of another type)";
+}
+
 // Throw std::string, the reason why nothing can be concluded.
 void check_same(const TappedCall& a, const TappedCall& b, int64_t rank_a, int64_t rank_b) {
   const bool sums = a.sum != SumKind::not_a_sum || b.sum != SumKind::not_a_sum;
   if (a.name == b.name && a.sum == b.sum &&
       (!sums || (a.elements == b.elements && a.type == b.type)))
     return;
-  throw fmt::format("collective {} is {} on rank {}, and {} on rank {}", a.call, text_of(a), rank_a,
-                    text_of(b), rank_b);
+  const bool alike = text_of(a) == text_of(b);
+  throw fmt::format("collective {} is {}{} on rank {}, and {}{} on rank {}", a.call, text_of(a),
+                    alike ? kind_of(a) : "", rank_a, text_of(b), alike ? kind_of(b) : "", rank_b);
 }
 
 const TappedCall* call_numbered(const TappedGroup& group, int64_t number) {

@@ -99,7 +99,12 @@ std::string world_text(const ProgramWorld& world) {
     text += fmt::format(
         "  note: by its own option one device was given a batch size {} times as large, of which "
         "the script makes more than its loader's\n",
-        world.world_size);
+        world.batches);
+  if (world.batches > 0 && world.batches < world.world_size)
+    text += fmt::format(
+        "  note: tensor parallel: {} ranks hold one model and have one batch; one device has {}\n",
+        world.world_size / world.batches,
+        world.batches == 1 ? "the same" : fmt::format("those of {} such groups", world.batches));
   if (!world.comm_hook.empty())
     text += fmt::format(
         "  note: gradients go through {}, a comm hook of the script; what one loses on purpose is "
@@ -190,6 +195,7 @@ Json world_json(const ProgramWorld& world) {
           {"dropout_off", world.dropout_off},
           {"buffers_differ", world.buffers_differ},
           {"handed", world.handed},
+          {"batches", world.batches},
           {"scaled_options", world.scaled_options},
           {"comm_hook", text_or_null(world.comm_hook)},
           {"on_cpu", world.on_cpu},

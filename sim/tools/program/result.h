@@ -36,6 +36,7 @@ struct ProgramWorld {
   std::vector<std::string> log_tail;  // of the process that is the reason, if one is
   std::optional<ProgramRunResult> failed = {};  // the ranks' run, certainly: a verdict
   bool dropout_off = false, buffers_differ = false;
+  int64_t batches = 0;          // of a step; fewer than ranks where some hold one model together
   bool handed = false;          // one device, the data of the ranks
   bool compared = false;        // and what it computed of their batches with what they did
   bool scaled_options = false;  // one device, a batch size as large as all ranks' by an option

@@ -12,6 +12,7 @@
 #include "sim/tools/program/broken_off.h"
 #include "sim/tools/program/drill_cause.h"
 #include "sim/tools/program/drill_runs.h"
+#include "sim/tools/program/judge_parts.h"
 #include "sim/tools/program/judge_pool.h"
 #include "sim/tools/program/launch.h"
 #include "sim/tools/program/places.h"
@@ -342,7 +343,7 @@ int judge_with_scaled_options(const Session& session, const Ranks& ranks, const 
   if (!may_be_of_option(lane->finding)) return 0;
   variables.emplace_back("LOCKSTEP_PROGRAM_SCALED_OPTIONS=1");
   const Recorded one = record(
-      session, folder, {.world = 1, .scale = found->world_size, .variables = std::move(variables)});
+      session, folder, {.world = 1, .scale = found->batches, .variables = std::move(variables)});
   if (one.signal != 0 || !one.why.empty()) return one.signal;
   ProgramFinding with = judge(one.ranks[0]);
   if (with.verdict != Verdict::pass) return 0;
@@ -413,12 +414,15 @@ int judge_both(const Session& session, ProgramWorld* found) {
     return 0;
   }
   judge_ranks(session.options, several, folder, found);
-  const Recorded one = record(session, folder + "-one", {.world = 1, .scale = world});
+  const Ranks ranks = ranks_of_own_batches(several.ranks);
+  found->batches = std::ssize(ranks);
+  const Recorded one =
+      record(session, folder + "-one", {.world = 1, .scale = found->batches});
   found->log_tail = one.log_tail;
   if (!one.why.empty()) found->not_run = "on one device, " + one.why;
   if (one.signal != 0 || !one.why.empty()) return one.signal;
-  ProgramLane lane = {ProgramLaneKind::float64, judge_one_device(several.ranks, one.ranks[0]),
-                      one_device_control_fails(several.ranks, one.ranks[0])};
+  ProgramLane lane = {ProgramLaneKind::float64, judge_one_device(ranks, one.ranks[0]),
+                      one_device_control_fails(ranks, one.ranks[0])};
   if (const ProgramFinding& replicas = found->lanes[0].finding;
       lane.finding.other_data && replicas.cause == ProgramCause::changed_between_steps &&
       replicas.step == 1)
@@ -426,19 +430,19 @@ int judge_both(const Session& session, ProgramWorld* found) {
         "ranks make their first step from weights that differ, as lane replica says, and one "
         "device has one set of them");
   Pair pair{.seconds = several.seconds + one.seconds};
-  const int signal =
-      lane.finding.other_data
-          ? judge_with_ranks_data(session, one, found, &lane, &pair)
-          : judge_with_scaled_options(
-                session, several.ranks, folder + "-scaled", {},
-                [&](const ProgramRank& other) { return judge_one_device(several.ranks, other); },
-                found, &lane);
+  int signal = 0;
+  if (!lane.finding.other_data)
+    signal = judge_with_scaled_options(
+        session, ranks, folder + "-scaled", {},
+        [&](const ProgramRank& other) { return judge_one_device(ranks, other); }, found, &lane);
+  else if (found->batches == world)
+    signal = judge_with_ranks_data(session, one, found, &lane, &pair);
   take_cause_of_replicas(found->lanes, &lane.finding);
-  take_cause_of_items(several.ranks, one.ranks[0], &lane.finding);
+  take_cause_of_items(ranks, one.ranks[0], &lane.finding);
   if (lane.finding.verdict == Verdict::fail && !judges_hook(session.options))
     found->comm_hook = several.ranks[0].comm_hook;
   found->lanes.push_back(lane);
-  return signal != 0 ? signal : drill(session, pair, found);
+  return signal != 0 || found->batches < world ? signal : drill(session, pair, found);
 }
 
 }  // namespace

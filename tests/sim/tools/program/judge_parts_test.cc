@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "sim/tools/program/judge.h"
+#include "tests/sim/tools/program/judged_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -83,6 +86,43 @@ TEST(ProgramParts, ThatAreShardsBesideTheModelAreTheirOwners) {
   ranks[1].steps[0].unreduced = {"parameter 1"};
   ranks[0].steps[0].samples.clear();
   EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::fail) << "it is what is trained";
+}
+
+// Two models, of two ranks each: ranks 0 and 2 begin them.
+TEST(ProgramParts, OfTensorParallelRanksOneEachHasBatchesOfItsOwn) {
+  Ranks ranks;
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    ranks.push_back(judged::made_rank(rank, 4));
+    ranks.back().part = rank % 2;
+    ranks.back().parts = 2;
+  }
+  const Ranks own = ranks_of_own_batches(ranks);
+  ASSERT_EQ(own.size(), 2U);
+  EXPECT_EQ(own[1].rank, 2);
+  ranks[3].parts = 3;
+  EXPECT_EQ(ranks_of_own_batches(ranks).size(), 4U) << "they do not agree";
+  for (ProgramRank& rank : ranks) rank.parts = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(ranks_of_own_batches(ranks).size(), 4U);
+}
+
+// There is nothing to sum: whatever differs is no mistake of data parallel training.
+TEST(ProgramParts, OneModelThatAllRanksHoldIsJudgedByOneBatch) {
+  Ranks ranks = judged::three();
+  for (ProgramRank& rank : ranks) {
+    rank.part = rank.rank;
+    rank.parts = 3;
+    for (ProgramStep& step : rank.steps) step.samples = {"a", "b"};
+  }
+  ProgramRank one = judged::one();
+  for (ProgramStep& step : one.steps) step.samples = {"a", "b"};
+  const Ranks first = ranks_of_own_batches(ranks);
+  ASSERT_EQ(first.size(), 1U);
+  EXPECT_EQ(judge_one_device(first, one).verdict, Verdict::pass);
+  EXPECT_TRUE(one_device_control_fails(first, one));
+  one.steps[1].grads[0] = judged::sketch_of(3);
+  const ProgramFinding found = judge_one_device(first, one);
+  EXPECT_EQ(found.verdict, Verdict::fail);
+  EXPECT_EQ(found.cause, ProgramCause::unknown);
 }
 
 TEST(ProgramParts, ReplicasThatStartApartAreNone) {
