@@ -206,6 +206,7 @@ def watch_models(recorder):
         recorder.end["on_cpu"] |= device_ids is not None
         begin(self, module, None, None, *args, **kwargs)
     DDP.__init__ = init
+    torch.nn.DataParallel.__init__ = alone(torch.nn.DataParallel.__init__)
     after_import("torch.distributed.device_mesh", watch_meshes)
     after_import("torch.distributed.fsdp.fully_sharded_data_parallel", watch_flat_shards)
     for name in FUSED:
@@ -214,6 +215,16 @@ def watch_models(recorder):
     for owner in (torch.cuda.amp, getattr(torch, "amp", None)):
         if hasattr(owner, "GradScaler"):
             watch_scaler(owner.GradScaler, recorder.end.get("loss_scales", []))
+
+
+def alone(begin):
+    """Of DataParallel: the one device computes what it would deal to several."""
+    @functools.wraps(begin)
+    def init(self, module, device_ids=None, output_device=None, dim=0):
+        import torch
+        torch.nn.Module.__init__(self)
+        self.module, self.dim, self.device_ids, self.output_device = module, dim, [], None
+    return init
 
 
 def watch_meshes(module):
@@ -229,6 +240,9 @@ def watch_meshes(module):
                 kwargs["device_type"] = "cpu"
             return make(*args, **kwargs)
         return made
+    for name in ("init_process_group", "new_group"):  # it has imported them by name
+        if hasattr(module, name):
+            setattr(module, name, getattr(dist, name))
     module.init_device_mesh = dist.init_device_mesh = of_cpu(module.init_device_mesh, 0)
     module.DeviceMesh.__init__ = of_cpu(module.DeviceMesh.__init__, 1)
 
@@ -298,7 +312,8 @@ def without_compiler(recorder):
 
 def pretend(recorder):
     import torch
-    cuda, number = torch.cuda, recorder.world * recorder.scale  # one device is told what the ranks are
+    # Only a script that does not train with one GPU is told on one device what the ranks are.
+    cuda, number = torch.cuda, recorder.world * (recorder.scale if os.environ.get("LOCKSTEP_PROGRAM_ALL_GPUS") else 1)
     cuda.is_available = cuda.is_bf16_supported = lambda *args, **kwargs: True
     cuda.device_count = lambda: number
     if hasattr(torch, "accelerator"):

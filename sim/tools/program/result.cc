@@ -100,6 +100,11 @@ std::string world_text(const ProgramWorld& world) {
         "  note: by its own option one device was given a batch size {} times as large, of which "
         "the script makes more than its loader's\n",
         world.world_size);
+  if (world.all_gpus)
+    text += fmt::format(
+        "  note: one device was told of {} GPUs, since the script does not train with one; what it "
+        "makes of that number is not judged\n",
+        world.world_size);
   if (!world.comm_hook.empty())
     text += fmt::format(
         "  note: gradients go through {}, a comm hook of the script; what one loses on purpose is "
@@ -191,6 +196,7 @@ Json world_json(const ProgramWorld& world) {
           {"buffers_differ", world.buffers_differ},
           {"handed", world.handed},
           {"scaled_options", world.scaled_options},
+          {"all_gpus", world.all_gpus},
           {"comm_hook", text_or_null(world.comm_hook)},
           {"on_cpu", world.on_cpu},
           {"compile_off", world.compile_off},

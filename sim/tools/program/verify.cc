@@ -29,6 +29,7 @@ struct Recorded {
   std::vector<ProgramRank> ranks;
   std::string why;      // there is nothing to judge
   bool exited = false;  // the reason is an exit code
+  bool ended = false;   // by itself, whatever it left
   std::vector<std::string> log_tail;
   int signal = 0;
   double seconds = 0;
@@ -67,6 +68,7 @@ struct Session {
   std::string scratch;
   ProgramZygotes* zygotes;  // or none
   Signals* signals;
+  bool* all_gpus;  // is one device told of as many GPUs as ranks have, since it ended with one?
 };
 
 bool judges_hook(const ProgramVerification& options) {
@@ -80,6 +82,12 @@ std::vector<std::string> variables(const ProgramVerification& options, bool in_d
   if (!in_double) all.emplace_back("LOCKSTEP_PROGRAM_OWN_DTYPES=1");
   if (judges_hook(options)) all.emplace_back("LOCKSTEP_PROGRAM_LOSSY_HOOK=1");
   return all;
+}
+
+// What the ranks' first run left, and how many GPUs there are.
+void add_of_one_device(const Session& session, int64_t ranks, std::vector<std::string>* all) {
+  all->push_back(fmt::format("LOCKSTEP_PROGRAM_RANKS={}/{}", session.scratch, ranks));
+  if (*session.all_gpus) all->emplace_back("LOCKSTEP_PROGRAM_ALL_GPUS=1");
 }
 
 ProgramEnd watch(const ProgramLaunch& launch, Signals* signals, Recorded* found) {
@@ -102,6 +110,7 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
   std::vector<std::string> all = variables(options, run.in_double);
   all.insert(all.end(), run.variables.begin(), run.variables.end());
   if (run.watched) all.emplace_back("LOCKSTEP_PROGRAM_FLIGHT=1");
+  if (run.scale > 1) add_of_one_device(session, run.scale, &all);
   const Clock::time_point begin = Clock::now();
   const ProgramLaunch launch{.command = options.command,
                              .folder = folder,
@@ -132,6 +141,7 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
     found.why += end.exited ? advice : "";  // who hangs, or was killed, misses none
     return with_broken_off(std::move(found), folder, world);
   }
+  found.ended = true;
   for (int64_t rank = 0; rank < world && found.why.empty(); ++rank) {
     const std::string path = fmt::format("{}/rank-{}.jsonl", folder, rank);
     if (!fs::exists(path, error)) {
@@ -149,6 +159,16 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
   }
   join_shards(&found.ranks);
   return found;
+}
+
+// The first run of one device. Some scripts want more than one GPU.
+Recorded record_alone(const Session& session, const std::string& folder, int64_t world) {
+  Recorded one = record(session, folder, {.world = 1, .scale = world});
+  const bool wants_more = session.options.pretends_gpus && one.signal == 0 && !one.why.empty() &&
+                          (one.exited || one.ended);
+  if (!wants_more) return one;
+  *session.all_gpus = true;
+  return record(session, folder + "-gpus", {.world = 1, .scale = world});
 }
 
 bool buffers_differ(const std::vector<ProgramRank>& ranks) {
@@ -413,7 +433,7 @@ int judge_both(const Session& session, ProgramWorld* found) {
     return 0;
   }
   judge_ranks(session.options, several, folder, found);
-  const Recorded one = record(session, folder + "-one", {.world = 1, .scale = world});
+  const Recorded one = record_alone(session, folder + "-one", world);
   found->log_tail = one.log_tail;
   if (!one.why.empty()) found->not_run = "on one device, " + one.why;
   if (one.signal != 0 || !one.why.empty()) return one.signal;
@@ -453,7 +473,7 @@ std::unique_ptr<ProgramZygotes> make_zygotes(const ProgramVerification& asked,
 int judge_world(const ProgramVerification& asked, const std::string& scratch,
                 ProgramZygotes* zygotes, Signals* signals, ProgramWorld* found) {
   const Clock::time_point begin = Clock::now();
-  const int signal = judge_both({asked, scratch, zygotes, signals}, found);
+  const int signal = judge_both({asked, scratch, zygotes, signals, &found->all_gpus}, found);
   found->duration_s = seconds_since(begin);
   return signal;
 }
