@@ -90,6 +90,16 @@ class Gpus(FolderTest):
                 self.assertEqual(code, 0, said)
                 self.assertIn("note: one device was told of 2 GPUs, since the script does not train with one", said)
 
+    def test_a_mesh_of_gpus(self):
+        """That begins the process group itself, by what it has imported from torch.distributed."""
+        text = DEALT.format(rate="0.01").replace('dist.init_process_group("gloo")', "from torch.distributed.device_mesh import init_device_mesh\n"
+                                                 "mesh = init_device_mesh('cuda', (int(__import__('os').environ['WORLD_SIZE']),))")
+        torch = subprocess.run([PYTHON, "-c", "from torch.distributed.device_mesh import init_device_mesh"], capture_output=True)
+        if torch.returncode != 0:
+            self.skipTest("this PyTorch has no meshes")
+        code, said = self.verify(text)
+        self.assertEqual(code, 0, said)
+
     def test_data_parallel_is_the_module_alone(self):
         code, said = self.verify(DEALT.format(rate="0.01").replace(
             "model = DistributedDataParallel(net)",
