@@ -1,10 +1,12 @@
 """Scripts that count their GPUs (--pretend-gpus): on one device there is one, of which the script makes what it would make of it, and
 its loaders give the batch of all ranks, whoever divides it; what some scripts do alone where there are several is told."""
+import os
 import subprocess
 import unittest
 
 from folders import FolderTest
-from program_test import PROGRAM, PYTHON, script
+from program_test import PROGRAM, PYTHON, ROOT, script
+from run_faults_test import OTHERS
 
 SPAWNING = """
 import argparse, socket, torch, torch.distributed as dist
@@ -44,16 +46,32 @@ if __name__ == "__main__":
 DEALT = script(begin="gpus = torch.cuda.device_count()").replace("batch_size=12)", "batch_size=4, sampler=torch.utils.data.distributed.DistributedSampler(x))").replace(
     "    x, y = x[rank::world], y[rank::world]\n", "").replace("lr=0.01", "lr={rate}")
 
+FUTURES = """
+from lockstep.agent import on_cpu
+class Work:
+    waited = False
+    def get_future(self): raise RuntimeError("not implemented")
+    def wait(self): self.waited = True
+    def result(self): return 5 if self.waited else 0
+class Recorder:
+    end = {"on_cpu": True}
+on_cpu.watch_futures(Recorder, Work)
+print(Work().get_future().wait())
+Recorder.end["on_cpu"] = False  # it has asked for Gloo, and would fail without lockstep
+try: Work().get_future()
+except RuntimeError: print("refused")
+"""
+
 
 def spawning(rate="0.1", order="sampler=sampler", hosts=1, before="pass"):
     return SPAWNING.format(rate=rate, order=order, hosts=hosts, before=before)
 
 
 class Gpus(FolderTest):
-    def verify(self, text, *options):
+    def verify(self, text, *options, python=PYTHON):
         path = self.folder / "train.py"
         path.write_text(text)
-        ran = subprocess.run([PROGRAM, "verify", "--pretend-gpus", "--no-drill", *options, "--", PYTHON, path], capture_output=True,
+        ran = subprocess.run([PROGRAM, "verify", "--pretend-gpus", "--no-drill", *options, "--", python, path], capture_output=True,
                              text=True, timeout=600, env=self.environment)
         self.assertEqual(list(self.left.iterdir()), [], "nothing is left behind")
         return ran.returncode, ran.stdout + ran.stderr
@@ -90,15 +108,20 @@ class Gpus(FolderTest):
                 self.assertEqual(code, 0, said)
                 self.assertIn("note: one device was told of 2 GPUs, since the script does not train with one", said)
 
+    @unittest.skipUnless(OTHERS, "LOCKSTEP_TORCH_PYTHONS names no Python with another PyTorch")
     def test_a_mesh_of_gpus(self):
         """That begins the process group itself, by what it has imported from torch.distributed."""
         text = DEALT.format(rate="0.01").replace('dist.init_process_group("gloo")', "from torch.distributed.device_mesh import init_device_mesh\n"
                                                  "mesh = init_device_mesh('cuda', (int(__import__('os').environ['WORLD_SIZE']),))")
-        torch = subprocess.run([PYTHON, "-c", "from torch.distributed.device_mesh import init_device_mesh"], capture_output=True)
-        if torch.returncode != 0:
-            self.skipTest("this PyTorch has no meshes")
-        code, said = self.verify(text)
-        self.assertEqual(code, 0, said)
+        for python in OTHERS:
+            with self.subTest(python):
+                code, said = self.verify(text, python=python)
+                self.assertEqual(code, 0, said)
+
+    def test_futures_of_works_of_nccl(self):
+        """Gloo has none of a reduce_scatter, say."""
+        ran = subprocess.run([PYTHON, "-c", FUTURES], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
+        self.assertEqual(ran.stdout.split(), ["5", "refused"], ran.stderr)
 
     def test_data_parallel_is_the_module_alone(self):
         code, said = self.verify(DEALT.format(rate="0.01").replace(

@@ -175,8 +175,34 @@ def watch_groups(recorder):
     for name, function in (("init_process_group", init), ("new_group", new), ("barrier", waited)):
         setattr(dist, name, function)
         setattr(dist.distributed_c10d, name, function)
+    watch_futures(recorder, dist.distributed_c10d.Work)
     if hasattr(dist, "ReduceOp") and hasattr(dist.ReduceOp, "AVG"):
         dist.all_reduce = dist.distributed_c10d.all_reduce = averaging(recorder, dist)
+
+
+def watch_futures(recorder, work):
+    """NCCL has one of each of its works. Where Gloo has none, of a reduce_scatter, it is one that was waited for."""
+    import torch
+    future_of = work.get_future
+
+    def future(self):
+        try:
+            return future_of(self)
+        except RuntimeError:
+            if not recorder.end["on_cpu"]:
+                raise
+        self.wait()
+        done = torch.futures.Future()
+        done.set_result(results_of(self))
+        return done
+    work.get_future = future
+
+
+def results_of(work):
+    try:
+        return work.result()
+    except RuntimeError:  # Gloo keeps some of them to itself
+        return []
 
 
 def averaging(recorder, dist):
