@@ -56,7 +56,8 @@ class Launchers(FolderTest):
         self.assertEqual([world["world_size"] for world in found["worlds"]], [3])
         self.assertEqual(found["command"][-2:], ["-u", "train.py"])
         self.assertIn("--nproc_per_node=3 is left out, for lockstep starts the ranks: ", self.said)
-        code, found = self.lockstep("verify", "--world-sizes", "2", "--", *RUN, "--nproc-per-node", "3", "-m", "train", "--sum")
+        code, found = self.lockstep("verify", "--world-sizes", "2", "--", "env", "DEPTH=4", *RUN, "--nproc-per-node", "3", "-m", "train", "--sum",
+                                    text=SCRIPT.replace("dist.init", "assert os.environ['DEPTH'] == '4'\ndist.init", 1))
         self.assertEqual(code, 1, self.said)
         self.assertEqual([world["world_size"] for world in found["worlds"]], [2])
         self.assertIn("cause summed_loss: ", self.said)

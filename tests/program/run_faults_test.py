@@ -154,6 +154,14 @@ class Runs(RunTest):
         self.assertEqual((code, found["failure"]["rank"]), (1, 1), self.said)
         self.assertEqual(found["ranks"][1]["error"], "ValueError: caf?", self.said)
 
+    def test_ranks_that_die_alike_accuse_nobody_and_say_why(self):
+        """As where C++ finds no driver: the reason stands above the frames of its stack."""
+        text = script(begin="import os, sys; print('terminate called\\n  what():  no driver\\nframe #0: x', file=sys.stderr, flush=True); os.abort()")
+        code, found = self.run_text(text)
+        self.assertEqual((code, found["failure"]["rank"]), (1, None), self.said)
+        self.assertIn("ranks 0 and 1 ended by SIGABRT (6) alike: no driver", self.said)
+        self.assertNotIn("victim", self.said)
+
     def test_a_hang_under_scaled_timeouts(self):
         found = self.fails("deadlock rank=1 step=3 phase=forward", "hang", 1, 3, "--timeout-scale", "0.001", world=3)
         self.assertEqual(found["ranks"][0]["timeout_ms"], 1800)

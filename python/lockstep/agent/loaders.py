@@ -1,5 +1,6 @@
 """Loaders: batches W times as large on one device, and as many samples as ranks are dealt."""
 from . import inputs
+from .batch_sizes import length
 from .deals import Iteration
 from .double import in_double
 from .options import Scaled
@@ -12,14 +13,14 @@ def watch(recorder):
 
     def init(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, *args, **kwargs):
         if batch_sampler is None and batch_size is not None:
-            batch_size = scaled(batch_size)
+            batch_size = scaled(batch_size, dataset)
         elif isinstance(getattr(batch_sampler, "batch_size", None), int):
-            batch_sampler.batch_size = scaled(batch_sampler.batch_size)
+            batch_sampler.batch_size = scaled(batch_sampler.batch_size, dataset)
         begin(self, dataset, batch_size, shuffle, sampler, batch_sampler, *args, **kwargs)
 
-    def scaled(size):
+    def scaled(size, dataset):
         """Once: libraries make loaders out of loaders."""
-        return size if hasattr(size, "scaled_by_lockstep") else Scaled(size * recorder.larger)
+        return size if hasattr(size, "scaled_by_lockstep") else Scaled(recorder.sizes.larger(size, dataset))
 
     def iterated(self):
         if not torch.is_grad_enabled():
@@ -44,13 +45,6 @@ def watch(recorder):
             recorder.deals.ended(iteration, exhausted)
     data.DataLoader.__init__, data.DataLoader.__iter__ = init, iterated
     watch_samplers(recorder)
-
-
-def length(loader):
-    try:
-        return len(loader)
-    except TypeError:  # of an iterable data set nobody knows
-        return 0
 
 
 def deal_as_many(sampler, ranks):

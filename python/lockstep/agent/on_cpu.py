@@ -175,8 +175,34 @@ def watch_groups(recorder):
     for name, function in (("init_process_group", init), ("new_group", new), ("barrier", waited)):
         setattr(dist, name, function)
         setattr(dist.distributed_c10d, name, function)
+    watch_futures(recorder, dist.distributed_c10d.Work)
     if hasattr(dist, "ReduceOp") and hasattr(dist.ReduceOp, "AVG"):
         dist.all_reduce = dist.distributed_c10d.all_reduce = averaging(recorder, dist)
+
+
+def watch_futures(recorder, work):
+    """NCCL has one of each of its works. Where Gloo has none, of a reduce_scatter, it is one that was waited for."""
+    import torch
+    future_of = work.get_future
+
+    def future(self):
+        try:
+            return future_of(self)
+        except RuntimeError:
+            if not recorder.end["on_cpu"]:
+                raise
+        self.wait()
+        done = torch.futures.Future()
+        done.set_result(results_of(self))
+        return done
+    work.get_future = future
+
+
+def results_of(work):
+    try:
+        return work.result()
+    except RuntimeError:  # Gloo keeps some of them to itself
+        return []
 
 
 def averaging(recorder, dist):
@@ -206,6 +232,7 @@ def watch_models(recorder):
         recorder.end["on_cpu"] |= device_ids is not None
         begin(self, module, None, None, *args, **kwargs)
     DDP.__init__ = init
+    torch.nn.DataParallel.__init__ = alone(torch.nn.DataParallel.__init__)
     after_import("torch.distributed.device_mesh", watch_meshes)
     after_import("torch.distributed.fsdp.fully_sharded_data_parallel", watch_flat_shards)
     for name in FUSED:
@@ -214,6 +241,16 @@ def watch_models(recorder):
     for owner in (torch.cuda.amp, getattr(torch, "amp", None)):
         if hasattr(owner, "GradScaler"):
             watch_scaler(owner.GradScaler, recorder.end.get("loss_scales", []))
+
+
+def alone(begin):
+    """Of DataParallel: the one device computes what it would deal to several."""
+    @functools.wraps(begin)
+    def init(self, module, device_ids=None, output_device=None, dim=0):
+        import torch
+        torch.nn.Module.__init__(self)
+        self.module, self.dim, self.device_ids, self.output_device = module, dim, [], None
+    return init
 
 
 def watch_meshes(module):
@@ -229,6 +266,9 @@ def watch_meshes(module):
                 kwargs["device_type"] = "cpu"
             return make(*args, **kwargs)
         return made
+    for name in ("init_process_group", "new_group"):  # it has imported them by name
+        if hasattr(module, name):
+            setattr(module, name, getattr(dist, name))
     module.init_device_mesh = dist.init_device_mesh = of_cpu(module.init_device_mesh, 0)
     module.DeviceMesh.__init__ = of_cpu(module.DeviceMesh.__init__, 1)
 
@@ -298,7 +338,8 @@ def without_compiler(recorder):
 
 def pretend(recorder):
     import torch
-    cuda, number = torch.cuda, recorder.world * recorder.scale  # one device is told what the ranks are
+    # Only a script that does not train with one GPU is told on one device what the ranks are.
+    cuda, number = torch.cuda, recorder.world * (recorder.scale if os.environ.get("LOCKSTEP_PROGRAM_ALL_GPUS") else 1)
     cuda.is_available = cuda.is_bf16_supported = lambda *args, **kwargs: True
     cuda.device_count = lambda: number
     if hasattr(torch, "accelerator"):

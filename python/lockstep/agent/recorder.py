@@ -3,6 +3,7 @@ import json
 import os
 
 from . import stale
+from .batch_sizes import BatchSizes
 from .deals import Deals
 from .items import Items
 
@@ -94,6 +95,7 @@ class Recorder:
                     "scale_known": True, "part_of_model": [0, 1], "broadcasts": 0, "constants": "", "comm_hook": "",
                     "never_updated": [], "replicas": 0, "replicas_dealt": [], "shuffles": [], "splits": [],
                     "loss_scales": [], "items": []}
+        self.sizes = BatchSizes(self)
         self.items = Items()  # of data sets that were trained on
         self.deals, self.calls = Deals(self), 0  # calls: of modules that no other surrounds
         self.loads, self.position, self.batches, self.stepping = {"model": 0, "optimizer": 0}, 0, 0, False
@@ -154,6 +156,7 @@ class Recorder:
             self.write({"kind": "begin"})  # which rank this is
         if self.hands is not None:
             self.hands.close()
+        self.sizes.close()
         self.end["never_updated"], self.end["items"] = stale.names(self), self.items.lines()
         self.write({"kind": "end", "steps": self.steps, **self.end})
         self.file.close()

@@ -2,6 +2,7 @@
 import os
 
 MET = "LOCKSTEP_PROGRAM_MET"  # this process, or one above it, is a rank
+SPAWNED = "LOCKSTEP_PROGRAM_SPAWNED"  # how many processes torch.multiprocessing.spawn has started, of which this is one
 OWN_RUN = "lockstep"  # what lockstep says where torchrun would; another: a torchrun within the command
 
 
@@ -22,14 +23,17 @@ def watch_spawn(multiprocessing, world):
         names = list(inspect.signature(fn).parameters)[1:]
         if len(names) >= len(args):
             args = tuple(world if "world" in name or "nproc" in name else value for name, value in zip(names, args))
+        os.environ[SPAWNED] = str(world)
         return spawn(fn, args, world, *rest, **kwargs)
     multiprocessing.spawn = spawned
 
 
 def watch_meeting(dist, folder):
     import functools
+    import inspect
     import multiprocessing
     init = dist.distributed_c10d.init_process_group
+    signature = inspect.signature(init)
 
     @functools.wraps(init)
     def initialized(*args, **kwargs):
@@ -39,5 +43,9 @@ def watch_meeting(dist, folder):
             open(f"{folder}/spawns", "a").close()
             raise RuntimeError("a process that the program has started is a rank: say --spawns to lockstep")
         os.environ[MET] = "1"
+        wanted = signature.bind(*args, **kwargs).arguments.get("world_size", -1)
+        if is_child and SPAWNED in os.environ and wanted not in (-1, None, int(os.environ[SPAWNED])):
+            raise RuntimeError(f"it waits for {wanted} ranks where lockstep has started {os.environ[SPAWNED]}: "
+                               "is that number written in the script?")
         return init(*args, **kwargs)
     dist.init_process_group = dist.distributed_c10d.init_process_group = initialized

@@ -68,7 +68,9 @@ std::vector<std::string> variables(const ProgramLaunch& launch, int64_t rank, in
   return all;
 }
 
-constexpr int kLogTailLines = 10, kShutdownLines = 100, kErrorLines = 40;
+constexpr int kLogTailLines = 10, kShutdownLines = 100, kErrorLines = 40,
+              kAbortLines = 200;
+constexpr size_t kSaidMost = 300;  // of a line
 
 // What libraries print as the interpreter ends, after the reason for which it does.
 bool is_of_shutdown(const std::string& line) {
@@ -82,19 +84,36 @@ bool is_of_shutdown(const std::string& line) {
 std::vector<std::string> last_lines(const std::string& path) {
   std::vector<std::string> all;
   std::istringstream lines(log_tail(path, kLogTailLines + kShutdownLines));
-  for (std::string line; std::getline(lines, line);) all.push_back(line.substr(0, 300));
+  for (std::string line; std::getline(lines, line);) all.push_back(line.substr(0, kSaidMost));
   while (!all.empty() && is_of_shutdown(all.back())) all.pop_back();
   const auto rest = std::max<std::ptrdiff_t>(0, std::ssize(all) - kLogTailLines);
   all.erase(all.begin(), all.begin() + rest);
   return all;
 }
 
+// What a C++ exception that nobody caught says, which the frames of its stack follow; empty: none.
+std::string what_aborted(const std::string& path) {
+  constexpr std::string_view kWhat = "what():";
+  std::istringstream lines(log_tail(path, kAbortLines));
+  std::string found;
+  for (std::string line; std::getline(lines, line);) {
+    const size_t begin = line.find_first_not_of(" \t");
+    if (begin == std::string::npos || line.compare(begin, kWhat.size(), kWhat) != 0) continue;
+    const size_t text = line.find_first_not_of(" \t", begin + kWhat.size());
+    found = text == std::string::npos ? "" : line.substr(text, kSaidMost);
+  }
+  return found;
+}
+
 }  // namespace
 
 void take_program_end(const ProgramLaunch& launch, const ProgramChild& child, ProgramEnd* end) {
   if (child.signal == 0 && child.exit_code == 0) return;
-  end->log_tail = last_lines(program_log(launch.folder, launch.spawns ? 0 : child.rank));
-  const std::string said = end->log_tail.empty() ? "" : end->log_tail.back();
+  const std::string log = program_log(launch.folder, launch.spawns ? 0 : child.rank);
+  end->log_tail = last_lines(log);
+  if (child.signal == SIGABRT) end->aborted = what_aborted(log);
+  const std::string last = end->log_tail.empty() ? "" : end->log_tail.back();
+  const std::string& said = end->aborted.empty() ? last : end->aborted;
   const std::string who = launch.spawns ? "the program" : fmt::format("rank {}", child.rank);
   end->exited = child.signal == 0;
   end->why = fmt::format("{} ended with {} {}: {}", who, end->exited ? "exit code" : "signal",

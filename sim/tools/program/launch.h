@@ -66,6 +66,7 @@ struct ProgramEnd {
   std::string why;      // empty if every process ended with 0 in time, else a sentence
   bool exited = false;  // the reason is an exit code of one of them
   std::vector<std::string> log_tail;  // of the process that is the reason
+  std::string aborted;                // what the C++ exception says that ended it, if one did
   int signal = 0;                     // that interrupted us
 };
 

@@ -274,9 +274,46 @@ class Reader {
   bool gives_local_rank_, module_ = false, no_python_ = false;
 };
 
+bool is_assignment(const std::string& word) {
+  const size_t equals = word.find('=');
+  return equals != std::string::npos && equals > 0 && word[0] != '-';
+}
+
+// How many words of `env NAME=value ...` stand before what it starts. Its options are not known.
+size_t words_of_env(const std::vector<std::string>& argv) {
+  if (argv.empty() || file_name(argv[0]) != "env") return 0;
+  size_t at = 1;
+  while (at < argv.size() && is_assignment(argv[at])) ++at;
+  return at < argv.size() && argv[at][0] != '-' ? at : 0;
+}
+
+std::optional<OfLauncher> after_env(const std::vector<std::string>& argv, size_t words,
+                                    InputErrors* errors) {
+  const auto begin = argv.begin() + static_cast<std::ptrdiff_t>(words);
+  auto of = of_launcher({begin, argv.end()}, errors);
+  if (!of) return of;
+  of->of_env.assign(argv.begin() + 1, begin);
+  const bool elsewhere =
+      std::any_of(of->of_env.begin(), of->of_env.end(),
+                  [](const std::string& variable) { return variable.starts_with("PATH="); });
+  if (elsewhere) {
+    errors->push_back(option_error("COMMAND env PATH=...: lockstep looks for the launcher by itself",
+                                   "PATH set before lockstep"));
+    return std::nullopt;
+  }
+  of->left_out = fmt::format("{} {}", fmt::join(argv.begin(), begin, " "), of->left_out);
+  return of;
+}
+
+void set_variable(const std::string& variable, bool others_yield) {
+  const size_t equals = variable.find('=');
+  ::setenv(variable.substr(0, equals).c_str(), variable.substr(equals + 1).c_str(), others_yield);
+}
+
 }  // namespace
 
 std::optional<OfLauncher> of_launcher(const std::vector<std::string>& argv, InputErrors* errors) {
+  if (const size_t words = words_of_env(argv); words > 0) return after_env(argv, words, errors);
   const auto found = find_launcher(argv);
   if (!found) return std::nullopt;
   if (found->launcher == Launcher::other) {
@@ -298,10 +335,8 @@ std::optional<int64_t> leave_out_launcher(std::vector<std::string>* command, boo
   if (spawns) return std::nullopt;
   auto of = of_launcher(*command, errors);
   if (!of) return std::nullopt;
-  for (const std::string& variable : of->variables) {
-    const size_t equals = variable.find('=');
-    ::setenv(variable.substr(0, equals).c_str(), variable.substr(equals + 1).c_str(), 0);
-  }
+  for (const std::string& variable : of->of_env) set_variable(variable, true);
+  for (const std::string& variable : of->variables) set_variable(variable, false);
   print_error(fmt::format("lockstep: {} is left out, for lockstep starts the ranks: {}\n",
                           of->left_out, fmt::join(of->command, " ")));
   *command = std::move(of->command);

@@ -15,6 +15,7 @@ struct OfLauncher {
   std::vector<std::string> command;    // of one rank
   std::optional<int64_t> world;        // that the launcher was asked for
   std::vector<std::string> variables;  // "NAME=value" that it would give the ranks
+  std::vector<std::string> of_env;     // of an `env NAME=value` before it, which come first
   std::string left_out;                // the launcher and its options, as they were given
 };
 

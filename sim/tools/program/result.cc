@@ -105,6 +105,11 @@ std::string world_text(const ProgramWorld& world) {
         "  note: tensor parallel: {} ranks hold one model and have one batch; one device has {}\n",
         world.world_size / world.batches,
         world.batches == 1 ? "the same" : fmt::format("those of {} such groups", world.batches));
+  if (world.all_gpus)
+    text += fmt::format(
+        "  note: one device was told of {} GPUs, since the script does not train with one; what it "
+        "makes of that number is not judged\n",
+        world.world_size);
   if (!world.comm_hook.empty())
     text += fmt::format(
         "  note: gradients go through {}, a comm hook of the script; what one loses on purpose is "
@@ -197,6 +202,7 @@ Json world_json(const ProgramWorld& world) {
           {"handed", world.handed},
           {"batches", world.batches},
           {"scaled_options", world.scaled_options},
+          {"all_gpus", world.all_gpus},
           {"comm_hook", text_or_null(world.comm_hook)},
           {"on_cpu", world.on_cpu},
           {"compile_off", world.compile_off},

@@ -40,6 +40,7 @@ struct ProgramWorld {
   bool handed = false;          // one device, the data of the ranks
   bool compared = false;        // and what it computed of their batches with what they did
   bool scaled_options = false;  // one device, a batch size as large as all ranks' by an option
+  bool all_gpus = false;        // one device was told of those of all ranks
   std::string comm_hook;        // of the script, where float64 failed and no lane judged it
   std::vector<std::string> never_updated;    // parameters with gradients that no optimizer has
   bool on_cpu = false, compile_off = false;  // what was asked of CUDA, of torch.compile

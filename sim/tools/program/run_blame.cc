@@ -293,6 +293,34 @@ void share_exception(const ProgramRun& run, ProgramRunResult* result) {
   failure.rank.reset();
 }
 
+bool stand_alike(const RankView& a, const RankView& b) {
+  if (!a.last_event || !b.last_event) return !a.last_event == !b.last_event;
+  return a.last_event->step == b.last_event->step && a.last_event->phase == b.last_event->phase;
+}
+
+// Ranks that die alike, by the same signal and in the same phase, and of which none waits for
+// another, die of what they all do, or of the machine.
+void share_crash(const ProgramRun& run, const std::vector<RankView>& views, Failure* failure) {
+  if (failure->kind != "crash" || !failure->rank) return;
+  const RankView* first = view_of(views, *failure->rank);
+  std::vector<int64_t> alike;
+  for (const ProcessEnd& end : run.outcome.ends) {
+    const RankView* view = view_of(views, end.rank);
+    const auto& ended = run.ended_by_program;
+    if (std::find(ended.begin(), ended.end(), end.rank) != ended.end()) continue;
+    if (view != nullptr && first != nullptr && !end.by_launcher && end.signal == failure->signal &&
+        pending_in(*view) == nullptr && stand_alike(*view, *first))
+      alike.push_back(end.rank);
+  }
+  if (alike.size() < 2) return;
+  std::sort(alike.begin(), alike.end());
+  const std::string& said = run.end.aborted;
+  failure->message = fmt::format("{} ended by {} alike{}{}", ranks_text(alike),
+                                 signal_text(*failure->signal), said.empty() ? "" : ": ", said);
+  for (const int64_t rank : alike) std::erase(failure->secondary, rank);
+  failure->rank.reset();
+}
+
 // Who told of an error and was still on its way out when the run was ended failed as well.
 void add_slow_victims(const ProgramRun& run, Failure* failure) {
   for (size_t i = 0; i < run.ranks.size(); ++i) {
@@ -353,6 +381,7 @@ void take_failure(const ProgramRun& run, ProgramRunResult* result) {
     excuse_lone_victim(run, views, &*result->failure);
     add_slow_victims(run, &*result->failure);
     share_exception(run, result);
+    share_crash(run, views, &*result->failure);
   }
 }
 

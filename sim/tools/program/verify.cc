@@ -30,6 +30,7 @@ struct Recorded {
   std::vector<ProgramRank> ranks;
   std::string why;      // there is nothing to judge
   bool exited = false;  // the reason is an exit code
+  bool ended = false;   // by itself, whatever it left
   std::vector<std::string> log_tail;
   int signal = 0;
   double seconds = 0;
@@ -68,6 +69,7 @@ struct Session {
   std::string scratch;
   ProgramZygotes* zygotes;  // or none
   Signals* signals;
+  bool* all_gpus;  // is one device told of as many GPUs as ranks have, since it ended with one?
 };
 
 bool judges_hook(const ProgramVerification& options) {
@@ -81,6 +83,12 @@ std::vector<std::string> variables(const ProgramVerification& options, bool in_d
   if (!in_double) all.emplace_back("LOCKSTEP_PROGRAM_OWN_DTYPES=1");
   if (judges_hook(options)) all.emplace_back("LOCKSTEP_PROGRAM_LOSSY_HOOK=1");
   return all;
+}
+
+// What the ranks' first run left, and how many GPUs there are.
+void add_of_one_device(const Session& session, int64_t ranks, std::vector<std::string>* all) {
+  all->push_back(fmt::format("LOCKSTEP_PROGRAM_RANKS={}/{}", session.scratch, ranks));
+  if (*session.all_gpus) all->emplace_back("LOCKSTEP_PROGRAM_ALL_GPUS=1");
 }
 
 ProgramEnd watch(const ProgramLaunch& launch, Signals* signals, Recorded* found) {
@@ -103,6 +111,7 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
   std::vector<std::string> all = variables(options, run.in_double);
   all.insert(all.end(), run.variables.begin(), run.variables.end());
   if (run.watched) all.emplace_back("LOCKSTEP_PROGRAM_FLIGHT=1");
+  if (run.scale > 1) add_of_one_device(session, run.scale, &all);
   const Clock::time_point begin = Clock::now();
   const ProgramLaunch launch{.command = options.command,
                              .folder = folder,
@@ -133,6 +142,7 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
     found.why += end.exited ? advice : "";  // who hangs, or was killed, misses none
     return with_broken_off(std::move(found), folder, world);
   }
+  found.ended = true;
   for (int64_t rank = 0; rank < world && found.why.empty(); ++rank) {
     const std::string path = fmt::format("{}/rank-{}.jsonl", folder, rank);
     if (!fs::exists(path, error)) {
@@ -150,6 +160,16 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
   }
   join_shards(&found.ranks);
   return found;
+}
+
+// The first run of one device. Some scripts want more than one GPU.
+Recorded record_alone(const Session& session, const std::string& folder, int64_t scale) {
+  Recorded one = record(session, folder, {.world = 1, .scale = scale});
+  const bool wants_more = session.options.pretends_gpus && one.signal == 0 && !one.why.empty() &&
+                          (one.exited || one.ended);
+  if (!wants_more) return one;
+  *session.all_gpus = true;
+  return record(session, folder + "-gpus", {.world = 1, .scale = scale});
 }
 
 bool buffers_differ(const std::vector<ProgramRank>& ranks) {
@@ -416,8 +436,7 @@ int judge_both(const Session& session, ProgramWorld* found) {
   judge_ranks(session.options, several, folder, found);
   const Ranks ranks = ranks_of_own_batches(several.ranks);
   found->batches = std::ssize(ranks);
-  const Recorded one =
-      record(session, folder + "-one", {.world = 1, .scale = found->batches});
+  const Recorded one = record_alone(session, folder + "-one", found->batches);
   found->log_tail = one.log_tail;
   if (!one.why.empty()) found->not_run = "on one device, " + one.why;
   if (one.signal != 0 || !one.why.empty()) return one.signal;
@@ -457,7 +476,7 @@ std::unique_ptr<ProgramZygotes> make_zygotes(const ProgramVerification& asked,
 int judge_world(const ProgramVerification& asked, const std::string& scratch,
                 ProgramZygotes* zygotes, Signals* signals, ProgramWorld* found) {
   const Clock::time_point begin = Clock::now();
-  const int signal = judge_both({asked, scratch, zygotes, signals}, found);
+  const int signal = judge_both({asked, scratch, zygotes, signals, &found->all_gpus}, found);
   found->duration_s = seconds_since(begin);
   return signal;
 }

@@ -50,6 +50,22 @@ TEST(Launcher, DashesBeforeTheScriptsArgumentsAreTheLaunchers) {
               ElementsAre("python3", "-u", "t.py", "--depth", "--", "2"));
 }
 
+TEST(Launcher, VariablesBeforeIt) {
+  const OfLauncher found =
+      left_of(with({"env", "DEPTH=2", "OMP_NUM_THREADS=3"}, with(kRun, {"t.py", "A=1"})));
+  EXPECT_THAT(found.command, ElementsAre("python3", "-u", "t.py", "A=1"));
+  EXPECT_THAT(found.of_env, ElementsAre("DEPTH=2", "OMP_NUM_THREADS=3"));
+  EXPECT_THAT(found.left_out, HasSubstr("env DEPTH=2 OMP_NUM_THREADS=3 python3 -m"));
+  EXPECT_THAT(error_of(with({"env", "PATH=/x"}, with(kRun, {"t.py"}))), HasSubstr("PATH"));
+  EXPECT_THAT(error_of({"/usr/bin/env", "A=1", "mpirun", "-n", "2"}), HasSubstr("starts ranks"));
+  InputErrors errors;
+  for (const Words& argv : {Words{"env", "A=1", "python3", "t.py"}, Words{"env", "-i", "torchrun"},
+                            Words{"env", "A=1"}, Words{"env"}}) {
+    EXPECT_FALSE(of_launcher(argv, &errors));
+    EXPECT_TRUE(errors.empty());
+  }
+}
+
 TEST(Launcher, WhatItTellsTheRanksIsKept) {
   const Words launch = {"python3", "-m", "accelerate.commands.launch"};
   const OfLauncher found =
