@@ -17,4 +17,10 @@ std::string parts_of_one_model(const std::vector<ProgramRank>& ranks);
 // before the next step. In words; empty: nothing tells of it.
 std::string owners_of_parameters(const std::vector<ProgramRank>& ranks);
 
+// Ranks of which each holds parameters that no other has (embedding tables dealt to owners) or uses
+// (all made, and each trained by one): what parts in this step are these alone. One device updates
+// all of them. In words; empty: nothing tells of it.
+std::string parts_that_one_device_has(const std::vector<ProgramRank>& ranks, const ProgramRank& one,
+                                      size_t step);
+
 }  // namespace lockstep
