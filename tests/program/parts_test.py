@@ -1,5 +1,5 @@
-"""Parameters that one rank alone has, beside copies that all ranks have, are accused of nothing: embedding tables that are dealt
-to owners, whose rows ranks send each other."""
+"""What one rank alone has is no copy that could differ from another rank's, and is accused of nothing: embedding tables that are
+dealt to owners, whose rows ranks send each other; whole models, as of an ensemble."""
 import subprocess
 import unittest
 
@@ -43,37 +43,81 @@ for step in range(4):
     optimizer.step()
 dist.destroy_process_group()
 """
+ALONE = """
+import torch, torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+x = torch.randn(48, 5, generator=torch.Generator().manual_seed(0))
+{seed}
+net = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2))
+loader = DataLoader(TensorDataset(x, (x.sum(1) > 0).long()), batch_size=4, sampler={sampler})
+optimizer = torch.optim.{optimizer}
+for x, y in loader:
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(net(x), y).backward()
+    {after}
+    optimizer.step()
+dist.all_reduce(net(x).detach())
+dist.destroy_process_group()
+"""
 ITS_OWN = "[made[table] for table in own]"
 
 
 class Parts(FolderTest):
-    def verify(self, held, optimizer="SGD", world="2", after="pass"):
+    def verify(self, text, world, **words):
         path = self.folder / "train.py"
-        text = SCRIPT
-        for name, value in (("held", held), ("optimizer", optimizer), ("after", after)):
+        for name, value in words.items():
             text = text.replace(f"{{{name}}}", value)
         path.write_text(text)
         ran = subprocess.run([PROGRAM, "verify", "--no-drill", "--world-sizes", world, "--", PYTHON, path], capture_output=True,
                              text=True, timeout=600, env=self.environment)
         return ran.returncode, ran.stdout + ran.stderr
 
+    def tables(self, held, optimizer="SGD", world="2", after="pass"):
+        return self.verify(SCRIPT, world, held=held, optimizer=optimizer, after=after)
+
+    def alone(self, seed, sampler="None", optimizer="SGD(net.parameters(), lr=0.1)", after="pass", world="2"):
+        return self.verify(ALONE, world, seed=seed, sampler=sampler, optimizer=optimizer, after=after)
+
     def test_tables_that_one_rank_alone_has(self):
         for optimizer, world in (("SGD", "2"), ("Adam", "3")):
             with self.subTest(optimizer):
-                code, said = self.verify(ITS_OWN, optimizer, world)
+                code, said = self.tables(ITS_OWN, optimizer, world)
                 self.assertEqual(code, 3, said)
                 self.assertIn("each rank seems to have parameters, as parameter 4, that no other has", said)
 
     def test_tables_that_all_ranks_make_and_one_alone_trains(self):
-        code, said = self.verify("made")
+        code, said = self.tables("made")
         self.assertEqual(code, 3, said)
         self.assertIn("one rank alone trains parameter 4, and no other uses it", said)
 
     def test_a_table_of_which_each_rank_trains_a_copy_is_accused(self):
         """As one that nobody deals: it is outside DistributedDataParallel, and one device has as many parameters."""
-        code, said = self.verify("made", after="sum(made[0](rows[rank::world, 0]).square().mean() for _ in '1').backward()")
+        code, said = self.tables("made", after="sum(made[0](rows[rank::world, 0]).square().mean() for _ in '1').backward()")
         self.assertEqual(code, 1, said)
         self.assertIn("cause outside_ddp: ", said)
+
+    def test_models_that_are_meant_to_differ(self):
+        """An ensemble of models that each rank draws, and a search for a rate."""
+        for world in ("2", "3"):
+            code, said = self.alone("torch.manual_seed(rank)", world=world)
+            self.assertEqual(code, 3, said)
+            self.assertIn("do they train models of their own (an ensemble", said)
+        code, said = self.alone("torch.manual_seed(0)", optimizer="Adam(net.parameters(), lr=0.01 * (1 + rank))")
+        self.assertEqual(code, 3, said)
+        self.assertIn("do they train models of their own (a search for options)", said)
+
+    def test_ranks_that_are_dealt_one_data_set_are_to_hold_one_model(self):
+        code, said = self.alone("", "DistributedSampler(x)")
+        self.assertEqual(code, 1, said)
+        self.assertIn("cause not_reduced: ", said)
+        self.assertIn("; ranks start from different weights as well\n", said)
+        code, said = self.alone("", "DistributedSampler(x)", after="for p in net.parameters(): dist.all_reduce(p.grad); p.grad /= world")
+        self.assertEqual(code, 1, said)
+        self.assertIn("cause different_start: ", said)
 
 
 if __name__ == "__main__":

@@ -135,7 +135,8 @@ bool has_one_user(const Ranks& ranks, int64_t optimizer, size_t parameter) {
 
 std::string parts_that_one_device_has(const Ranks& ranks, const ProgramRank& one, size_t step) {
   for (const ProgramRank& rank : ranks)
-    if (step >= rank.steps.size() || rank.steps[step].names != ranks[0].steps[step].names) return "";
+    if (step >= rank.steps.size() || rank.steps[step].names != ranks[0].steps[step].names)
+      return "";
   const std::vector<size_t> parted = parted_alone(ranks, step);
   if (parted.empty()) return "";
   const ProgramStep& first = ranks[0].steps[step];
