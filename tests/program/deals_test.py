@@ -20,8 +20,8 @@ class Sampler:
 class Loader:
     """As the agent watches one: its sampler deals when the first batch is asked for, or, with workers, before that."""
 
-    def __init__(self, deals, sampler, workers=False):
-        self.deals, self.sampler, self.workers = deals, sampler, workers
+    def __init__(self, deals, sampler, workers=False, size=None):
+        self.deals, self.sampler, self.workers, self.size = deals, sampler, workers, size
 
     def begin(self):
         if self.workers:
@@ -34,7 +34,7 @@ class Loader:
         yield from range(3)
 
     def __iter__(self):
-        iteration, exhausted = Iteration(3), False
+        iteration, exhausted = Iteration(3, size=self.size), False
         batches = self.deals.within(iteration, self.begin)
         try:
             while True:
@@ -146,6 +146,15 @@ class DealsTest(unittest.TestCase):
             self.recorder.calls += 1
             self.deals.trained()
         self.assertEqual((self.end["padded"], self.end["stale_epochs"]), (1, 0))
+
+    def test_what_a_loader_drops_was_not_repeated(self):
+        """Of 7 samples each of two ranks is dealt 4, of which the last one may be a repetition: in three batches of 1 it is none."""
+        for size, padded in ((1, 0), (2, 1), (None, 1)):
+            with self.subTest(size):
+                self.end["padded"] = 0
+                self.loader = Loader(self.deals, Sampler(7), size=size)
+                self.train()
+                self.assertEqual(self.end["padded"], padded)
 
     def test_keys_of_a_part_need_not_be_numbers(self):
         self.assertEqual(bytes_of(range(3)), bytes_of([0, 1, 2]))

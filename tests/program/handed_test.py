@@ -41,9 +41,10 @@ BY_HAND = ("it = iter(range(6))\nfor x, y in ((points[i * 4 * world:][:4 * world
 
 
 class Handed(FolderTest):
-    def verify(self, loss, mode=".eval()"):
+    def verify(self, loss, mode=".eval()", by_hand=False):
         path = self.folder / "train.py"
-        path.write_text(SCRIPT.format(loss=loss, mode=mode))
+        text = SCRIPT.format(loss=loss, mode=mode)
+        path.write_text(text.replace("for x, y in loader:", BY_HAND) if by_hand else text)
         ran = subprocess.run([PROGRAM, "verify", "--no-drill", "--world-sizes", "3", "--", PYTHON, path], capture_output=True,
                              text=True, timeout=600, env=self.environment)
         self.assertEqual(list(self.left.iterdir()), [], "nothing is left behind")
@@ -58,6 +59,27 @@ class Handed(FolderTest):
                 self.assertEqual(code, 0, said)
                 self.assertIn("note: one device was handed", said)
                 self.assertNotIn("is not judged", said)
+
+    def test_losses_that_are_added_and_weighted_have_the_scale_of_the_ranks(self):
+        """Of numbers that the script has, and that are no number of rows."""
+        for loss in ("(cross_entropy(net(x), y) + 0.3 * mse_loss(net(x), one_hot(y, 2).double()))",
+                     "(cross_entropy(net(x), y, reduction='none').mean() + 0.0 * sum(p.square().sum() for p in net.parameters()))"):
+            with self.subTest(loss):
+                code, said = self.verify(loss, by_hand=True)
+                self.assertEqual(code, 0, said)
+
+    def test_losses_that_are_divided_by_a_number_of_rows_may_have_another_scale(self):
+        for loss in ("(cross_entropy(net(x), y, reduction='sum') / len(y))", "(cross_entropy(net(x), y, reduction='sum') * 0.25)",
+                     "(cross_entropy(net(x), y, reduction='sum') / (1 + y.sum()))"):
+            with self.subTest(loss):
+                code, said = self.verify(loss, by_hand=True)
+                self.assertEqual(code, 3, said)
+                self.assertIn("its loss is computed on after", said)
+
+    def test_a_sum_of_losses_that_is_scaled_by_the_ranks_is_a_failure(self):
+        code, said = self.verify("(cross_entropy(net(x), y, reduction='sum') + 0.3 * mse_loss(net(x), one_hot(y, 2).double(), reduction='sum'))", by_hand=True)
+        self.assertEqual(code, 1, said)
+        self.assertIn("cause summed_loss: ", said)
 
     def test_what_is_made_of_each_ranks_batch_is_inconclusive(self):
         for loss in ("cross_entropy(net(x / x.abs().max()), y)", "cross_entropy(net(x - x.mean(0)), y)",

@@ -42,8 +42,9 @@ def is_plain(key):
 class Iteration:
     """Of one loader, once."""
 
-    def __init__(self, batches, dataset=None):
+    def __init__(self, batches, dataset=None, size=None):
         self.batches, self.number, self.calls = batches, 0, 0
+        self.size = size  # of a batch; not known where the script cuts them
         self.dataset, self.items = dataset, []  # items: fetched since it was trained on last
         self.deals, self.trained, self.over, self.sure = [], False, False, True
 
@@ -53,6 +54,8 @@ class Iteration:
             self.trained = True
             for deal in self.deals:
                 deal.note(recorder, self.sure)
+        for deal in self.deals:
+            deal.note_padding(recorder, None if self.size is None else self.size * self.number)
         if len(self.deals) == 1 and self.deals[0].replicas == recorder.world:
             recorder.items.trained(self.dataset, self.items)
         self.items = []
@@ -88,7 +91,6 @@ class Deal:
 
     def note(self, recorder, sure):
         end = recorder.end
-        end["padded"] = max(end["padded"], self.padded)
         if not sure:
             return
         self.model = next(filter(trained, recorder.computed.values()), None)
@@ -102,6 +104,11 @@ class Deal:
         end["replicas"] = max(end["replicas"], self.replicas)
         if self.rank not in end["replicas_dealt"]:
             end["replicas_dealt"].append(self.rank)
+
+    def note_padding(self, recorder, reached):
+        """Samples that are repeated come last, and loaders may drop them: of each rank's own, batches `reached` so many."""
+        if reached is None or reached > len(self.dataset) // self.replicas:
+            recorder.end["padded"] = max(recorder.end["padded"], self.padded)
 
     def key(self):
         return id(self.dataset), id(self.model), self.seed, self.replicas, self.rank, self.epoch

@@ -7,7 +7,7 @@ Where its loaders make batches for all ranks, they give those of the ranks: what
 what the ranks computed, which is handed on in any case."""
 import os
 
-from . import inputs
+from . import inputs, scales
 from .models import trained
 
 MOST_BYTES = 512 << 20  # of a rank; what has more is not handed on
@@ -51,6 +51,8 @@ class Hands:
     def __init__(self, recorder, folder):
         self.recorder, self.folder, self.seen, self.why = recorder, folder, {}, ""
         self.step, self.number = 0, 0  # number: of the call within the step
+        self.results, self.of_results = [], 0  # of calls that were given data, in which step
+        self.backwards = {}  # by step: of each, by which numbers the loss multiplies results; None: it is made otherwise
 
     def call(self, module, args, kwargs):
         """Of a module that no other surrounds: its arguments, or those that it shall have."""
@@ -91,9 +93,13 @@ class Hands:
 
     def made(self, result):
         """Of a call that was given its data."""
+        from torch.utils import _pytree as tree
+        if self.of_results != self.recorder.steps:
+            self.results, self.of_results = [], self.recorder.steps
+        self.results += tree.tree_flatten(result)[0] + [getattr(result, "loss", None)]
 
     def begin_backward(self, loss):
-        pass
+        self.backwards.setdefault(self.recorder.steps, []).append(scales.factors(loss, self.results))
 
     def attempt(self, action):
         """Refused once, it does nothing any more."""
@@ -138,7 +144,7 @@ class Keeper(Hands):
 
     def close(self):
         import torch
-        kept = {"why": self.why, "models": self.models, "steps": self.steps, "loads": self.loads}
+        kept = {"why": self.why, "models": self.models, "steps": self.steps, "loads": self.loads, "backwards": self.backwards}
         torch.save(kept, f"{self.folder}/rank-{self.recorder.rank}.data")
 
 
@@ -146,7 +152,7 @@ class Receiver(Hands):
     def __init__(self, recorder, folder, in_turn):
         super().__init__(recorder, folder)
         self.in_turn, self.ranks, self.counts = in_turn, None, {}  # counts: calls, by step
-        self.resized, self.results, self.scale_known = False, [], True
+        self.resized, self.scale_known, self.row_counts = False, True, set()
         self.batches = Batches()
 
     def load(self):
@@ -197,20 +203,25 @@ class Receiver(Hands):
         if any(len(one) != len(data) for one in chosen):
             raise Refused("its forwards are given other tensors than those of the ranks")
         given = [joined(mine, theirs) for mine, theirs in zip(data, zip(*chosen))]
+        self.row_counts |= scales.counts_of([*data, *given])
         self.resized |= any(mine.shape != one.shape for mine, one in zip(data, given))
         inputs.note_draws(self.recorder)
         self.batches.computed(self.step, data, given, self.recorder.drew)
         return given
 
-    def made(self, result):
-        from torch.utils import _pytree as tree
-        self.results += tree.tree_flatten(result)[0] + [getattr(result, "loss", None)]
-
     def begin_backward(self, loss):
-        """Whoever divides by a number of samples that he counts himself counts those that he drew: only a loss that
-        is, as it stands, what a call made of data handed to it has the scale of larger batches."""
-        self.scale_known &= not self.resized or any(loss is result for result in self.results)
-        self.results = []
+        """Whoever divides by a number of samples that he counts himself counts those that he drew: only a loss that is what
+        calls made of data handed to it, or a sum of that times numbers that are the script's, has the scale of larger batches."""
+        super().begin_backward(loss)
+        self.scale_known &= not self.resized or any(loss is result for result in self.results) or self.has_scale_of_ranks()
+
+    def has_scale_of_ranks(self):
+        """Numbers that are counted differ between ranks, or are those of rows that one of them has."""
+        step, own = self.recorder.steps, self.backwards[self.recorder.steps]
+        theirs = [rank["backwards"].get(step, [])[len(own) - 1:len(own)] for rank in self.ranks]
+        if own[-1] is None or any(numbers != own[-1:] for numbers in theirs):
+            return False
+        return not any(scales.may_be_a_count(number, self.row_counts) for number in own[-1])
 
     def check_counts(self):
         for step in range(self.recorder.steps):

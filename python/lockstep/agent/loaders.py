@@ -27,7 +27,7 @@ def watch(recorder):
             for batch in iterate(self):
                 yield in_double(batch) if recorder.in_double else batch
             return
-        iteration, exhausted = Iteration(length(self), self.dataset), False
+        iteration, exhausted = Iteration(length(self), self.dataset, size_of_batches(self)), False
         batches = recorder.deals.within(iteration, lambda: iterate(self))
         try:
             while True:
@@ -45,6 +45,13 @@ def watch(recorder):
             recorder.deals.ended(iteration, exhausted)
     data.DataLoader.__init__, data.DataLoader.__iter__ = init, iterated
     watch_samplers(recorder)
+
+
+def size_of_batches(loader):
+    """None: who cuts them is not torch's own."""
+    from torch.utils.data import BatchSampler
+    sampler = loader.batch_sampler
+    return sampler.batch_size if type(sampler) is BatchSampler else None
 
 
 def deal_as_many(sampler, ranks):

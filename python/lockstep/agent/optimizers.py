@@ -129,6 +129,7 @@ def before_step(recorder, number, optimizer, params):
     alone = set() if recorder.unsynced else recorder.written_unsynced - recorder.written_synced
     return {"kind": "step", "line": user_line(), "names": names,
             "before": recorded(recorder, params, shards)[0] if recorder.steps == 0 else [],
+            "elements": 0 if number in recorder.left else sum(param.numel() for param in params),
             "grads": sketches, "grad_hashes": hashes, "shards": [name for name, shard in zip(names, shards) if shard],
             "copy": copy_of(next((param for param, shard in zip(params, shards) if shard), None)),
             "replaced": [name for model in recorder.models for name in model.replaced()],

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "sim/judge/rank_view.h"
+#include "sim/tools/program/judge_alone.h"
 #include "sim/tools/program/judge_averaging.h"
 #include "sim/tools/program/judge_causes.h"
 #include "sim/tools/program/judge_evidence.h"
@@ -145,6 +146,10 @@ ProgramFinding replica_failure(const Ranks& ranks, const ProgramRank& rank, size
   found.cause = replica_cause(first, rank, step, parameter);
   found.words = fmt::format("{}; gradients {}", who_differs(ranks, step, parameter),
                             a.grad_hashes != b.grad_hashes ? "differ, too" : "agree");
+  if (found.cause == ProgramCause::different_start && never_reduces(ranks)) {
+    found.cause = ProgramCause::not_reduced;
+    found.words += "; ranks start from different weights as well";
+  }
   if (found.cause == ProgramCause::other_options)
     found.words += "; " + other_option(a, b, fmt::format("on rank {}", rank.rank));
   if (const auto shards = shards_without_gradients(ranks, step)) {
@@ -160,6 +165,7 @@ ProgramFinding unless_meant(const Ranks& ranks, const ProgramFinding& found) {
   std::string why = averaged_parameters(ranks);
   if (why.empty()) why = parts_of_one_model(ranks);
   if (why.empty()) why = owners_of_parameters(ranks);
+  if (why.empty()) why = trainings_of_their_own(ranks);
   return why.empty() ? found : inconclusive(why);
 }
 

@@ -88,6 +88,49 @@ bool is_shared_out(const Ranks& ranks, size_t step) {
   return some;
 }
 
+// Neither DistributedDataParallel nor a sum of the script's makes it what others have.
+bool is_left_alone(const ProgramStep& step, size_t parameter) {
+  const std::string& name = step.names[parameter];
+  return holds(step.unreduced, name) || (holds(step.unheld, name) && !step.grads[parameter]);
+}
+
+// Names that the ranks left with other values; all of them are left alone, else empty.
+std::vector<size_t> parted_alone(const Ranks& ranks, size_t step) {
+  const ProgramStep& first = ranks[0].steps[step];
+  std::vector<size_t> parted;
+  for (size_t i = 0; i < first.names.size(); ++i) {
+    const auto is_other = [&](const ProgramRank& rank) {
+      return rank.steps[step].param_hashes[i] != first.param_hashes[i];
+    };
+    if (std::none_of(ranks.begin(), ranks.end(), is_other)) continue;
+    for (const ProgramRank& rank : ranks)
+      if (!is_left_alone(rank.steps[step], i)) return {};
+    parted.push_back(i);
+  }
+  return parted;
+}
+
+// 0: it made no step.
+int64_t elements_of(const ProgramRank& rank, int64_t optimizer) {
+  for (const ProgramStep& step : rank.steps)
+    if (step.optimizer == optimizer && step.elements > 0) return step.elements;
+  return 0;
+}
+
+bool trains(const ProgramStep& step, size_t parameter) {
+  return step.grads[parameter] && step.grads[parameter]->back() > 0;
+}
+
+// In all steps of the optimizer one and the same rank has a gradient of it.
+bool has_one_user(const Ranks& ranks, int64_t optimizer, size_t parameter) {
+  std::set<int64_t> users;
+  for (const ProgramRank& rank : ranks)
+    for (const ProgramStep& step : rank.steps)
+      if (step.optimizer == optimizer && parameter < step.grads.size() && trains(step, parameter))
+        users.insert(rank.rank);
+  return users.size() == 1;
+}
+
 }  // namespace
 
 Ranks ranks_of_own_batches(const Ranks& ranks) {
@@ -98,6 +141,31 @@ Ranks ranks_of_own_batches(const Ranks& ranks) {
   }
   const int64_t parts = ranks[0].parts, size = std::ssize(ranks);
   return parts > 1 && size % parts == 0 && size / parts == std::ssize(first) ? first : ranks;
+}
+
+std::string parts_that_one_device_has(const Ranks& ranks, const ProgramRank& one, size_t step) {
+  for (const ProgramRank& rank : ranks)
+    if (step >= rank.steps.size() || rank.steps[step].names != ranks[0].steps[step].names)
+      return "";
+  const std::vector<size_t> parted = parted_alone(ranks, step);
+  if (parted.empty()) return "";
+  const ProgramStep& first = ranks[0].steps[step];
+  const int64_t whole = elements_of(one, first.optimizer);
+  const bool has_more = std::all_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+    return elements_of(rank, first.optimizer) < whole;
+  });
+  if (has_more)
+    return fmt::format(
+        "one device updates {} numbers and rank 0 {} of them: each rank seems to have parameters, "
+        "as {}, that no other has, which cannot be compared",
+        whole, elements_of(ranks[0], first.optimizer), first.names[parted[0]]);
+  if (!std::all_of(parted.begin(), parted.end(),
+                   [&](size_t i) { return has_one_user(ranks, first.optimizer, i); }))
+    return "";
+  return fmt::format(
+      "one rank alone trains {}, and no other uses it: each seems to hold a part of one model, "
+      "which cannot be compared",
+      first.names[parted[0]]);
 }
 
 std::string owners_of_parameters(const Ranks& ranks) {

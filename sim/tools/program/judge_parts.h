@@ -21,4 +21,10 @@ std::vector<ProgramRank> ranks_of_own_batches(const std::vector<ProgramRank>& ra
 // before the next step. In words; empty: nothing tells of it.
 std::string owners_of_parameters(const std::vector<ProgramRank>& ranks);
 
+// Ranks of which each holds parameters that no other has (embedding tables dealt to owners) or uses
+// (all made, and each trained by one): what parts in this step are these alone. One device updates
+// all of them. In words; empty: nothing tells of it.
+std::string parts_that_one_device_has(const std::vector<ProgramRank>& ranks, const ProgramRank& one,
+                                      size_t step);
+
 }  // namespace lockstep

@@ -71,6 +71,7 @@ ProgramStep program_step_of(const Json& line) {
   step.dropouts = whole_number(line.at("dropouts"));
   step.exchanges = whole_number(line.at("exchanges"));
   step.within_step = whole_number(line.at("within_step"));
+  step.elements = whole_number(line.at("elements"));
   step.options = line.at("options").get<std::vector<std::string>>();
   step.before_hash = line.at("before_hash").get<std::string>();
   step.unreduced = line.at("unreduced").get<std::vector<std::string>>();

@@ -40,6 +40,7 @@ struct ProgramStep {
   int64_t dropouts = 0;                          // that would have drawn
   int64_t exchanges = 0;    // collectives that the script called within forwards
   int64_t within_step = 0;  // that it called within the optimizer's, and after what found `grads`
+  int64_t elements = 0;     // of all parameters of the optimizer, in its first step; else 0
   int64_t position = 0, batches = 0;  // of the loader: batch last taken, from 1
   bool not_waited = false;  // an asynchronous collective of gradients is under way at the step
   bool written_in_flight = false;  // the script wrote to what an asynchronous sum had yet to read

@@ -289,6 +289,20 @@ void take_cause_of_replicas(const std::vector<ProgramLane>& lanes, ProgramFindin
   found->words += fmt::format("; ranks differ since step {}", replicas.step);
 }
 
+// What ranks hold a part of each is told by one device, which holds all of it: they are no copies
+// that could part, nor that a sum is due of.
+void excuse_parts(const Ranks& ranks, const ProgramRank& one, ProgramFinding* replicas,
+                  ProgramFinding* of_one) {
+  if (replicas->verdict != Verdict::fail || replicas->step < 1) return;
+  const std::string why =
+      parts_that_one_device_has(ranks, one, static_cast<size_t>(replicas->step - 1));
+  if (why.empty()) return;
+  *replicas = inconclusive(why, replicas->step);
+  if (of_one->verdict == Verdict::fail &&
+      (of_one->cause == ProgramCause::outside_ddp || of_one->cause == ProgramCause::not_reduced))
+    *of_one = inconclusive(why, of_one->step);
+}
+
 // The pair once more, of which the step is recorded operator by operator.
 struct DrilledPair {
   Recorded ranks, one;
@@ -442,6 +456,7 @@ int judge_both(const Session& session, ProgramWorld* found) {
   if (one.signal != 0 || !one.why.empty()) return one.signal;
   ProgramLane lane = {ProgramLaneKind::float64, judge_one_device(ranks, one.ranks[0]),
                       one_device_control_fails(ranks, one.ranks[0])};
+  excuse_parts(ranks, one.ranks[0], &found->lanes[0].finding, &lane.finding);
   if (const ProgramFinding& replicas = found->lanes[0].finding;
       lane.finding.other_data && replicas.cause == ProgramCause::changed_between_steps &&
       replicas.step == 1)

@@ -40,6 +40,42 @@ TEST(ProgramParts, OfOneModelAreNotReplicas) {
             "or expert parallel), which cannot be compared");
 }
 
+// Ranks whose part is beside what DistributedDataParallel holds.
+Ranks dealt() {
+  Ranks ranks = parts();
+  for (ProgramRank& rank : ranks) {
+    rank.steps[0].exchanges = 0;
+    rank.steps[0].ddp_forwards = 1;
+    rank.steps[0].unheld = {"part"};
+    rank.steps[0].elements = 20;
+  }
+  return ranks;
+}
+
+TEST(ProgramParts, ThatOneDeviceHasAllOfAreNoCopies) {
+  const Ranks ranks = dealt();
+  ProgramRank one = ranks[0];
+  EXPECT_EQ(parts_that_one_device_has(ranks, one, 0), "") << "as copies are";
+  one.steps[0].elements = 30;
+  EXPECT_EQ(parts_that_one_device_has(ranks, one, 0),
+            "one device updates 30 numbers and rank 0 20 of them: each rank seems to have "
+            "parameters, as part, that no other has, which cannot be compared");
+}
+
+TEST(ProgramParts, ThatOneDeviceHasMoreOfExcuseNoOtherParameter) {
+  Ranks ranks = dealt();
+  ProgramRank one = ranks[0];
+  one.steps[0].elements = 30;
+  ranks[1].steps[0].param_hashes[0] = "another norm";
+  EXPECT_EQ(parts_that_one_device_has(ranks, one, 0), "");
+}
+
+TEST(ProgramParts, ThatOneRankAloneTrainsAreNoCopies) {
+  Ranks ranks = dealt();
+  ranks[1].steps[0].grads[1] = std::nullopt;
+  EXPECT_NE(parts_that_one_device_has(ranks, ranks[0], 0), "");
+}
+
 TEST(ProgramParts, StartOneDeviceWithOtherWeightsForThatReason) {
   const Ranks ranks = parts();
   ProgramRank one = ranks[0];
