@@ -29,6 +29,7 @@ Expected<double> step_ms(const RunPlan& plan, const MachineModel& machine, Simul
   auto planned = job_of_plan(plan, machine, as);
   if (!planned) return planned.errors();
   planned.value().job.collective_ns = 0;
+  planned.value().job.rebuild_ns = 0;
   const auto run = simulate(planned.value().job, {});
   if (!run) return run.errors();
   return run.value().failure ? 0.0 : numbers_of(planned.value().job, run.value()).step_ms;

@@ -43,6 +43,7 @@ double RowSimulator::step_ms(const Guess& guess, const Place& place) const {
   auto planned = job_of(guess, place, true);
   if (!planned) return std::numeric_limits<double>::infinity();
   planned.value().job.collective_ns = 0;
+  planned.value().job.rebuild_ns = 0;  // once in a training of any length
   const auto run = simulate(planned.value().job, {});
   if (!run || run.value().failure) return std::numeric_limits<double>::infinity();
   return numbers_of(planned.value().job, run.value()).step_ms;

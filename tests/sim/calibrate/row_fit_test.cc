@@ -7,6 +7,7 @@
 #include "scenarios/parse/suite.h"
 #include "sim/calibrate/alternatives.h"
 #include "sim/calibrate/row_fit.h"
+#include "sim/calibrate/row_simulator.h"
 #include "sim/des/job_of_plan.h"
 #include "sim/des/simulate.h"
 #include "sim/plan/plan.h"
@@ -183,6 +184,21 @@ TEST(RowFit, OneRankAllowsWhatTcpMayBe) {
   };
   EXPECT_GE(high("25gbe", 8), 1);
   EXPECT_LT(high("ib_hdr", 32), 1);
+}
+
+// Buckets are rebuilt once in a training of any length, and not in each third step.
+TEST(RowFit, NoStepHasTheRebuildOfBuckets) {
+  const RunPlan plan = resnet("resnet50");
+  MachineModel slow = *machine_preset("25gbe");
+  slow.cost.link.alpha_ns = 5'000'000;
+  SimulatedAs as;
+  as.ranks = 16;
+  as.steps = 3;
+  const Job job = job_of_plan(plan, slow, as).value().job;
+  ASSERT_GT(job.rebuild_ns, 0);
+  const auto run = simulate(job).value();
+  EXPECT_NEAR(RowSimulator(plan).step_ms({slow}, {.ranks = 16}),
+              static_cast<double>(run.steps.back().duration_ns) * 1e-6, 1e-6);
 }
 
 // A row of one host tells nothing of links between hosts.
