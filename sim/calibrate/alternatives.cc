@@ -14,6 +14,8 @@ constexpr int64_t kAlternativeSteps = 3;  // buckets are rebuilt after the first
 MachineModel machine_of(MachineModel machine, const Alternative& one) {
   slow_link(one.link_slower, &machine.cost.link);
   slow_link(one.across_slower, &machine.cost.across);
+  delay_messages(one.latency, &machine.cost.link);
+  delay_messages(one.across_latency, &machine.cost.across);
   machine.bucket_ns = one.bucket_ns;
   machine.parameter_ns = one.parameter_ns;
   machine.sync_ns = one.sync_ns;
@@ -27,6 +29,7 @@ Expected<double> step_ms(const RunPlan& plan, const MachineModel& machine, Simul
   auto planned = job_of_plan(plan, machine, as);
   if (!planned) return planned.errors();
   planned.value().job.collective_ns = 0;
+  planned.value().job.rebuild_ns = 0;
   const auto run = simulate(planned.value().job, {});
   if (!run) return run.errors();
   return run.value().failure ? 0.0 : numbers_of(planned.value().job, run.value()).step_ms;
@@ -36,6 +39,10 @@ Expected<double> step_ms(const RunPlan& plan, const MachineModel& machine, Simul
 
 void slow_link(double factor, LinkCost* link) {
   link->beta_fs_per_byte = std::llround(static_cast<double>(link->beta_fs_per_byte) * factor);
+}
+
+void delay_messages(double factor, LinkCost* link) {
+  link->alpha_ns = std::llround(static_cast<double>(link->alpha_ns) * factor);
 }
 
 RunPlan with_compute(RunPlan plan, double factor, MachineModel* machine) {
@@ -60,10 +67,12 @@ Growth growth_of(int64_t ranks, int64_t fitted) {
 
 Expected<std::vector<double>> steps_of_alternatives(const RunPlan& plan,
                                                     const MachineModel& machine,
-                                                    const SimulatedAs& as) {
+                                                    const SimulatedAs& asked) {
   std::vector<double> ratios;
   if (machine.alternatives.empty()) return ratios;
+  SimulatedAs as = asked;
   const auto base = step_ms(plan, machine, as);
+  as.taken_before = true;
   if (!base) return base.errors();
   const int64_t ranks = as.ranks.value_or(ranks_of(plan.scenario));
   for (const Alternative& one : machine.alternatives) {

@@ -17,6 +17,8 @@ inline constexpr double kLeastError = 0.005;
 
 // So many times less bandwidth.
 void slow_link(double factor, LinkCost* link);
+// So many times the latency.
+void delay_messages(double factor, LinkCost* link);
 
 // The plan with compute so many times as long: of its layers, or where it has none of `machine`,
 // whose backward takes twice the forward where nobody says it.

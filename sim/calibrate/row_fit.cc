@@ -6,106 +6,34 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <map>
 #include <utility>
 
 #include "sim/calibrate/alternatives.h"
 #include "sim/des/job_of_plan.h"
-#include "sim/des/simulate.h"
-#include "sim/plan/bucket_layout.h"
 
 namespace lockstep {
 namespace {
 
 constexpr double kMostOneRankUs = 1e5;  // where nothing else could explain it
-constexpr int kHalvings = 40;
-constexpr int64_t kSteps = 3;  // buckets are rebuilt after the first
+constexpr int kMostGuesses = 100;
+constexpr double kNear = 1e-7;
 
-// What is simulated: a machine, and how many times as long as the plan's its compute takes.
-struct Guess {
-  MachineModel machine;
-  double compute = 1;
-};
-
-// Of a row that the table is asked about.
-struct Place {
-  int64_t ranks = 1;
-  std::optional<double> cap_mb;
-  std::optional<int64_t> passes;
-};
-
-class Simulator {
- public:
-  explicit Simulator(const RunPlan& plan) : plan_(plan) {}
-
-  // Of layers by timer: the scenario says how long they take.
-  bool is_emulated() const { return !plan_.layer_times.empty(); }
-  bool has_cap() const { return lockstep::has_cap(plan_); }
-
-  Expected<PlannedJob> job(const Guess& guess, const Place& place) const {
-    MachineModel machine = guess.machine;
-    RunPlan plan = with_compute(plan_, guess.compute, &machine);
-    if (place.passes) plan.scenario.accumulate_steps = *place.passes;
-    SimulatedAs as;
-    as.ranks = place.ranks;
-    as.steps = kSteps;
-    if (place.cap_mb) as.cap_mb = place.cap_mb;
-    return job_of_plan(plan, machine, as);
-  }
-
-  bool crosses_hosts(const MachineModel& machine, int64_t ranks) const {
-    CostModel cost = machine.cost;
-    cost.algorithm = algorithm_of(plan_.scenario, machine);
-    return goes_across(cost, ranks);
-  }
-
-  // Infinite where the run does not come to its end, or its numbers are out of range: too long.
-  double step_ms(const Guess& guess, const Place& place) const {
-    auto planned = job(guess, place);
-    if (!planned) return std::numeric_limits<double>::infinity();
-    planned.value().job.collective_ns = 0;
-    const auto run = simulate(planned.value().job, {});
-    if (!run || run.value().failure) return std::numeric_limits<double>::infinity();
-    return numbers_of(planned.value().job, run.value()).step_ms;
-  }
-
- private:
-  const RunPlan& plan_;
-};
-
-void slow_links(double factor, MachineModel* machine) {
-  slow_link(factor, &machine->cost.link);
-  slow_link(factor, &machine->cost.across);
-}
-
-void apply(const RowExplanation& explanation, Guess* guess) {
-  guess->machine.bucket_ns = std::llround(explanation.bucket_us * 1e3);
-  guess->machine.rank_spread = explanation.spread;
-  switch (explanation.excess) {
-    case Excess::reducer:
-      guess->machine.parameter_ns += std::llround(explanation.value * 1e3);
-      return;
-    case Excess::every_step:
-      guess->machine.sync_ns += std::llround(explanation.value * 1e6);
-      return;
-    case Excess::link:
-      slow_links(explanation.value, &guess->machine);
-      return;
-    case Excess::compute:
-      guess->compute *= explanation.value;
-      guess->machine.sync_ns += std::llround(explanation.beside_ms * 1e6);
-      slow_links(explanation.links, &guess->machine);
-      return;
-  }
-}
-
-// The least value from which on a step takes `ms`. Steps never get shorter with it.
+// A value from which on a step takes `ms`, by less than kNear more. Steps never get shorter with
+// it: in between on a line, but for every third time, so that a bend in it is not approached for
+// ever.
 std::optional<double> value_giving(double ms, double least, double most,
                                    const std::function<double(double)>& step_ms) {
-  if (step_ms(least) >= ms || step_ms(most) < ms) return std::nullopt;
-  for (int i = 0; i < kHalvings; ++i) {
-    const double middle = (least + most) / 2;
-    (step_ms(middle) < ms ? least : most) = middle;
+  double below = step_ms(least), above = step_ms(most);
+  if (below >= ms || above < ms) return std::nullopt;
+  for (int i = 0; i < kMostGuesses && above > ms * (1 + kNear); ++i) {
+    double middle = least + (most - least) * (ms - below) / (above - below);
+    if (std::isinf(above))
+      middle = least > 0 ? std::sqrt(least * most) : (least + most) / 2;
+    else if (i % 3 == 2 || middle <= least || middle >= most)
+      middle = (least + most) / 2;
+    const double at = step_ms(middle);
+    (at < ms ? least : most) = middle;
+    (at < ms ? below : above) = at;
   }
   return most;
 }
@@ -124,9 +52,7 @@ class RowFitter {
     if (InputErrors errors = check(); !errors.empty()) return errors;
     if (InputErrors errors = fit_compute(); !errors.empty()) return errors;
     explain();
-    if (std::none_of(fit_.explanations.begin(), fit_.explanations.end(),
-                     [](const RowExplanation& one) { return one.links == 1; }))
-      return unexplained();
+    if (!is_explained()) return unexplained();
     take_the_middle();
     predict();
     fill_accuracy();
@@ -197,33 +123,83 @@ class RowFitter {
     return simulator_.step_ms(guess, place_of(fitted_));
   }
 
+  bool is_explained() const {
+    return std::any_of(fit_.explanations.begin(), fit_.explanations.end(),
+                       [](const RowExplanation& one) { return one.as_said(); });
+  }
+
+  // No row has a network: of one rank, or of what was measured.
+  bool has_links() const { return fitted_.ranks > 1 && base_.machine.cost.tables.empty(); }
+
   void explain() {
-    for (const double bucket_us : bucket_costs()) {
-      if (!alone_) continue;
-      add(Excess::reducer, bucket_us, 0, fitted_.ranks == 1 ? kMostOneRankUs : kMostParameterUs);
-      if (fitted_.ranks == 1) continue;
-      add(Excess::every_step, bucket_us, 0, fitted_.ms);
-      if (base_.machine.cost.tables.empty()) add(Excess::link, bucket_us, 1, kMostSlower);
-    }
-    if (!fit_.explanations.empty()) return;
+    if (alone_) explain_excess();
+    if (is_explained()) return;
+    fit_.explanations.clear();
     if (alone_)
       fit_.notes.push_back(fmt::format(
           "the row takes {} ms, no more than compute alone and its collectives: compute is taken "
           "from the row instead",
           fitted_.ms));
-    for (const double bucket_us : bucket_costs())
-      for (const double links : {1.0, 1 / kMostSlower, kUnseenSlower})
-        if (links == 1 || (fitted_.ranks > 1 && base_.machine.cost.tables.empty()))
-          add(Excess::compute, bucket_us, 1e-6, 1e6, links);
-    if (base_.machine.sync_ns > 0) return;
-    for (const double bucket_us : bucket_costs())
-      add(Excess::compute, bucket_us, 1e-6, 1e6, 1, kMostBeside * fitted_.ms);
+    explain_compute();
   }
 
-  void add(Excess excess, double bucket_us, double least, double most, double links = 1,
-           double beside_ms = 0) {
+  // Latencies as they are said, and those at both ends of what they may be.
+  std::vector<double> latencies() const {
+    if (!has_links()) return {1};
+    return {1, 1 / kLatencyRange, kLatencyRange};
+  }
+
+  void explain_excess() {
+    for (const double bucket_us : bucket_costs()) {
+      for (const double messages : latencies()) {
+        const RowExplanation one{.bucket_us = bucket_us, .messages = messages};
+        add(Excess::reducer, one, 0, fitted_.ranks == 1 ? kMostOneRankUs : kMostParameterUs);
+        if (fitted_.ranks == 1) continue;
+        add(Excess::every_step, one, 0, fitted_.ms);
+        if (has_links()) add(Excess::link, one, 1, kMostSlower);
+      }
+      if (has_links()) add(Excess::latency, {.bucket_us = bucket_us}, 1, kLatencyRange);
+    }
+  }
+
+  void explain_compute() {
+    const double slower = has_links() ? most_links_slower() : 1;
+    for (const double bucket_us : bucket_costs()) {
+      const auto with = [&](double links, double messages) {
+        return RowExplanation{.bucket_us = bucket_us, .links = links, .messages = messages};
+      };
+      for (const double messages : latencies()) add_compute(with(1, messages));
+      if (!has_links()) continue;
+      for (const double messages : {1.0, 1 / kLatencyRange})
+        add_compute(with(1 / kMostSlower, messages));
+      for (const double messages : {1.0, kLatencyRange}) add_compute(with(slower, messages));
+    }
+    if (base_.machine.sync_ns > 0) return;
+    for (const double bucket_us : bucket_costs())
+      add_compute({.bucket_us = bucket_us, .beside_ms = kMostBeside * fitted_.ms});
+  }
+
+  void add_compute(const RowExplanation& one) { add(Excess::compute, one, 1e-6, 1e6); }
+
+  // By how much links may be slower than the machine says, of those that the row goes over: by no
+  // more than leaves something for compute.
+  double most_links_slower() const {
+    const CostModel& cost = base_.machine.cost;
+    double slower =
+        unseen_slower(crosses_hosts(fitted_.ranks) ? cost.across : cost.link, fitted_.ranks);
+    Guess least = base_;
+    for (; slower > kUnseenSlower; slower /= 2) {
+      least = base_;
+      apply({.excess = Excess::compute, .value = 1e-6, .links = slower}, &least);
+      if (simulator_.step_ms(least, place_of(fitted_)) < fitted_.ms) break;
+    }
+    return slower;
+  }
+
+  void add(Excess excess, RowExplanation one, double least, double most) {
+    one.excess = excess;
     for (const double spread : spreads()) {
-      RowExplanation one{excess, bucket_us, 0, links, spread, beside_ms};
+      one.spread = spread;
       const auto value = value_giving(fitted_.ms, least, most, [&](double guess) {
         one.value = guess;
         return row_ms(one);
@@ -243,16 +219,20 @@ class RowFitter {
   }
 
   bool has(Excess excess) const {
-    return std::any_of(fit_.explanations.begin(), fit_.explanations.end(),
-                       [&](const RowExplanation& one) { return one.excess == excess; });
+    return std::any_of(
+        fit_.explanations.begin(), fit_.explanations.end(),
+        [&](const RowExplanation& one) { return one.excess == excess && one.as_said(); });
   }
 
   // Of what the explanations have, between the least and the most.
   double middle_of(double RowExplanation::*value) const {
-    const auto [least, most] =
-        std::minmax_element(fit_.explanations.begin(), fit_.explanations.end(),
-                            [&](const auto& a, const auto& b) { return a.*value < b.*value; });
-    return ((*least).*value + (*most).*value) / 2;
+    double least = std::numeric_limits<double>::infinity(), most = 0;
+    for (const RowExplanation& one : fit_.explanations) {
+      if (!one.as_said()) continue;
+      least = std::min(least, one.*value);
+      most = std::max(most, one.*value);
+    }
+    return (least + most) / 2;
   }
 
   // Half of what links explain, of the rest half on the reducer, and what is left then on every
@@ -263,15 +243,14 @@ class RowFitter {
     middle_.machine.bucket_ns = std::llround(bucket_us * 1e3);
     middle_.machine.rank_spread = middle_of(&RowExplanation::spread);
     if (has(Excess::compute)) {
-      middle_.compute *= solved({Excess::compute, bucket_us, 0}, 1e-6, 1e6).value_or(1);
+      middle_.compute *= solved({Excess::compute, bucket_us}, 1e-6, 1e6).value_or(1);
       return;
     }
     middle_.machine.rank_spread = std::min(middle_.machine.rank_spread, spread_that_fits());
     if (has(Excess::link))
-      slow_links(std::sqrt(solved({Excess::link, bucket_us, 0}, 1, kMostSlower).value_or(1)),
+      slow_links(std::sqrt(solved({Excess::link, bucket_us}, 1, kMostSlower).value_or(1)),
                  &middle_.machine);
-    const double parameter_us =
-        solved({Excess::reducer, bucket_us, 0}, 0, kMostOneRankUs).value_or(0);
+    const double parameter_us = solved({Excess::reducer, bucket_us}, 0, kMostOneRankUs).value_or(0);
     if (fitted_.ranks == 1) {
       middle_.machine.parameter_ns += std::llround(parameter_us * 1e3);
       return;
@@ -309,7 +288,11 @@ class RowFitter {
       PredictedRow predicted{row};
       predicted.ms = simulator_.step_ms(middle_, place_of(row));
       predicted.low = predicted.high = predicted.ms;
-      for (const RowExplanation& explanation : fit_.explanations) widen(explanation, &predicted);
+      std::vector<std::vector<double>>& steps = steps_.emplace_back();
+      for (const RowExplanation& explanation : fit_.explanations) {
+        steps.push_back(steps_ms(explanation, row));
+        widen(explanation, steps.back(), &predicted);
+      }
       if (!row.fitted) {
         predicted.low = std::min(predicted.low, predicted.ms * (1 - kLeastError));
         predicted.high = std::max(predicted.high, predicted.ms * (1 + kLeastError));
@@ -341,16 +324,24 @@ class RowFitter {
     if (std::none_of(table_.rows.begin(), table_.rows.end(),
                      [&](const PublishedRow& row) { return is_unseen(row.ranks); }))
       return;
+    const CostModel& cost = base_.machine.cost;
     fit_.notes.push_back(fmt::format(
-        "the fitted row is of one {}: the other intervals allow links{} {} times slower than the "
-        "machine says",
+        "the fitted row is of one {}, and says nothing of links{}: the other intervals allow them "
+        "to be {} times slower than the machine says",
         fitted_.ranks == 1 ? "rank" : "host", fitted_.ranks == 1 ? "" : " between hosts",
-        kUnseenSlower));
+        unseen_slower(fitted_.ranks == 1 ? cost.link : cost.across, fitted_.ranks)));
   }
 
+  // What the row does not go over, as slow as it may be.
   void slow_unseen(MachineModel* machine) const {
-    slow_link(kUnseenSlower, &machine->cost.across);
-    if (fitted_.ranks == 1) slow_link(kUnseenSlower, &machine->cost.link);
+    const CostModel& said = base_.machine.cost;
+    const auto slow = [&](const LinkCost& link, LinkCost* slower) {
+      slow_link(unseen_slower(link, fitted_.ranks), slower);
+      slower->alpha_ns = link.alpha_ns;
+      delay_messages(kLatencyRange, slower);
+    };
+    slow(said.across, &machine->cost.across);
+    if (fitted_.ranks == 1) slow(said.link, &machine->cost.link);
   }
 
   // Under the explanation, with the machine's links or, where the fitted row does not go over them,
@@ -384,11 +375,17 @@ class RowFitter {
       return static_cast<double>(link.beta_fs_per_byte) /
              static_cast<double>(than.beta_fs_per_byte);
     };
+    const auto longer = [](const LinkCost& link, const LinkCost& than) {
+      if (than.alpha_ns == 0) return 1.0;
+      return static_cast<double>(link.alpha_ns) / static_cast<double>(than.alpha_ns);
+    };
     const CostModel &cost = guess.machine.cost, &middle = middle_.machine.cost;
     fit_.machine.alternatives.push_back(
         {.compute = guess.compute / middle_.compute,
          .link_slower = slower(cost.link, middle.link),
          .across_slower = slower(cost.across, middle.across),
+         .latency = longer(cost.link, middle.link),
+         .across_latency = longer(cost.across, middle.across),
          .bucket_ns = guess.machine.bucket_ns,
          .parameter_ns = guess.machine.parameter_ns,
          .sync_ns = guess.machine.sync_ns,
@@ -396,8 +393,8 @@ class RowFitter {
          .sync_ranks = grows && fitted_.ranks > 1 ? fitted_.ranks : 0});
   }
 
-  void widen(const RowExplanation& explanation, PredictedRow* predicted) const {
-    const std::vector<double> steps = steps_ms(explanation, predicted->row);
+  void widen(const RowExplanation& explanation, const std::vector<double>& steps,
+             PredictedRow* predicted) const {
     double low = steps.front(), high = steps.back();
     const double beside =
         explanation.excess == Excess::every_step ? explanation.value : explanation.beside_ms;
@@ -422,67 +419,43 @@ class RowFitter {
     for (const PredictedRow& row : fit_.rows)
       accuracy.step_error =
           std::max({accuracy.step_error, row.high / row.ms - 1, 1 - row.low / row.ms});
-    std::optional<double> cap_error;
-    for (const PredictedRow& a : fit_.rows)
-      for (const PredictedRow& b : fit_.rows)
-        if (a.row.ranks == b.row.ranks && a.row.passes == b.row.passes &&
-            a.row.cap_mb != b.row.cap_mb)
-          cap_error = std::max(cap_error.value_or(0), ratio_error(a, b));
-    accuracy.cap_error = cap_error;
+    accuracy.cap_error = cap_error();
     fit_.machine.accuracy = accuracy;
     keep_alternatives();
   }
 
-  // Of what the explanations make of the ratio, the farthest from what is predicted.
-  double ratio_error(const PredictedRow& a, const PredictedRow& b) const {
-    double most = kLeastError;
-    for (const RowExplanation& explanation : fit_.explanations) {
-      const std::vector<double> of_a = steps_ms(explanation, a.row);
-      const std::vector<double> of_b = steps_ms(explanation, b.row);
-      for (size_t i = 0; i < of_a.size(); ++i)
-        most = std::max(most, std::fabs(of_a[i] / of_b[i] / (a.ms / b.ms) - 1));
-    }
+  // Of rows that differ in their cap alone.
+  std::optional<double> cap_error() const {
+    std::optional<double> most;
+    for (size_t i = 0; i < fit_.rows.size(); ++i)
+      for (size_t j = 0; j < fit_.rows.size(); ++j) {
+        const PublishedRow &a = fit_.rows[i].row, &b = fit_.rows[j].row;
+        if (a.ranks == b.ranks && a.passes == b.passes && a.cap_mb != b.cap_mb)
+          most = std::max(most.value_or(kLeastError), ratio_error(i, j));
+      }
     return most;
   }
 
-  const Simulator simulator_;
+  // Of what the explanations make of the ratio of two rows, the farthest from what is predicted.
+  double ratio_error(size_t a, size_t b) const {
+    const double ratio = fit_.rows[a].ms / fit_.rows[b].ms;
+    double most = 0;
+    for (size_t i = 0; i < fit_.explanations.size(); ++i)
+      for (size_t k = 0; k < steps_[a][i].size(); ++k)
+        most = std::max(most, std::fabs(steps_[a][i][k] / steps_[b][i][k] / ratio - 1));
+    return most;
+  }
+
+  const RowSimulator simulator_;
   const PublishedTable& table_;
   Guess base_, middle_;
   PublishedRow fitted_;
   std::optional<PublishedRow> alone_;
   RowFit fit_;
+  std::vector<std::vector<std::vector<double>>> steps_;  // of fit_.rows, by explanation
 };
 
 }  // namespace
-
-std::string to_text(const RowExplanation& explanation) {
-  const std::string spread = explanation.spread > 0 ? fmt::format(", ranks are spread by {:.1f} %",
-                                                                  explanation.spread * 100)
-                                                    : "";
-  const std::string bucket = fmt::format(", a bucket {:.0f} us", explanation.bucket_us) + spread;
-  switch (explanation.excess) {
-    case Excess::reducer:
-      return fmt::format("the reducer takes {:.1f} us a parameter", explanation.value) + bucket;
-    case Excess::every_step:
-      return fmt::format("a step of several ranks takes {:.2f} ms more", explanation.value) +
-             bucket;
-    case Excess::link:
-      return fmt::format("links are {:.2f} times slower", explanation.value) + bucket;
-    case Excess::compute:
-      return fmt::format("compute takes {:.4g} times as long as the scenario says",
-                         explanation.value) +
-             (explanation.links == 1 ? ""
-              : explanation.links > 1
-                  ? fmt::format(", links are {:.0f} times slower", explanation.links)
-                  : fmt::format(", links are {:.0f} times faster", 1 / explanation.links)) +
-             (explanation.beside_ms > 0
-                  ? fmt::format(", a step of several ranks takes {:.2f} ms more",
-                                explanation.beside_ms)
-                  : "") +
-             bucket;
-  }
-  return "";
-}
 
 Expected<RowFit> fit_row(const RunPlan& plan, const MachineModel& machine,
                          const PublishedTable& table) {

@@ -289,6 +289,7 @@ int64_t rebuild_ns(const RunPlan& plan, const Job& job) {
 // When backward comes to each layer that has a gradient, in the model's order.
 std::vector<std::pair<std::string, int64_t>> layer_ready(const RunPlan& plan, const Times& times) {
   std::vector<std::pair<std::string, int64_t>> layers;
+  if (plan.scenario.faults.empty()) return layers;  // nobody asks for them
   const auto manifest = manifest_of(plan.scenario.model, plan.scenario.dtype);
   for (size_t p = 0; manifest && p < manifest->parameters.size(); ++p) {
     const std::string& parameter = manifest->parameters[p].name;
@@ -323,7 +324,7 @@ Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machin
   Scenario scenario = plan.scenario;
   scenario.world_size = as.ranks.value_or(ranks_of(scenario));
   scenario.steps = as.steps.value_or(scenario.steps - plan.start_step);
-  check_modelled(plan, &errors, &planned.notes);
+  if (!as.taken_before) check_modelled(plan, &errors, &planned.notes);
   check_before_steps(plan, &errors);
   if (errors.empty()) check_addresses(plan, scenario, &errors);
   if (!errors.empty()) return errors;

@@ -20,6 +20,9 @@ struct SimulatedAs {
   std::optional<double> cap_mb;  // MiB, as bucket_cap_mb
   // Parameters are averaged so, instead of by the scenario's model_averaging; none: as it says.
   std::vector<Averaging> averaging;
+  // The plan's scenario was taken before, on another machine: its keys are not gone through again,
+  // and there are no notes.
+  bool taken_before = false;
 };
 
 // The job of a plan on a machine: layer times (of emulated compute; of real compute the machine's

@@ -103,6 +103,8 @@ std::vector<Alternative> alternatives_of(const Json& list) {
     one.compute = json.value("compute", 1.0);
     one.link_slower = json.value("link_slower", 1.0);
     one.across_slower = json.value("across_slower", 1.0);
+    one.latency = json.value("latency", 1.0);
+    one.across_latency = json.value("across_latency", 1.0);
     one.bucket_ns = ns_of_key(json, "bucket_us", 1e3);
     one.parameter_ns = ns_of_key(json, "parameter_us", 1e3);
     one.sync_ns = ns_of_key(json, "sync_ms", 1e6);
@@ -116,6 +118,8 @@ Json json_of(const Alternative& one) {
   Json json = {{"compute", one.compute},
                {"link_slower", one.link_slower},
                {"across_slower", one.across_slower},
+               {"latency", one.latency},
+               {"across_latency", one.across_latency},
                {"bucket_us", static_cast<double>(one.bucket_ns) * 1e-3},
                {"parameter_us", static_cast<double>(one.parameter_ns) * 1e-3},
                {"sync_ms", static_cast<double>(one.sync_ns) * 1e-6},

@@ -30,6 +30,7 @@ struct Accuracy {
 struct Alternative {
   double compute = 1;                         // so many times as long as on the machine
   double link_slower = 1, across_slower = 1;  // so many times less bandwidth
+  double latency = 1, across_latency = 1;     // so many times as long for a message
   int64_t bucket_ns = 0, parameter_ns = 0, sync_ns = 0;
   double rank_spread = 0;
   // sync_ns is that of steps of so many ranks, and may grow with log2 of them, or shrink with the

@@ -1,11 +1,13 @@
 // Machines that are fitted to one row of a published table.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "scenarios/parse/suite.h"
 #include "sim/calibrate/alternatives.h"
 #include "sim/calibrate/row_fit.h"
+#include "sim/calibrate/row_simulator.h"
 #include "sim/des/job_of_plan.h"
 #include "sim/des/simulate.h"
 #include "sim/plan/plan.h"
@@ -135,6 +137,68 @@ TEST(RowFit, WithoutComputeAloneIntervalsHoldOtherLinks) {
       EXPECT_LE(row.row.ms, row.high * 1.0001) << factor << ": " << row.row.ranks;
     }
   }
+}
+
+// What a message takes no data sheet says: intervals of other worlds and caps hold what it may be,
+// those of the file's alternatives too.
+TEST(RowFit, LatencyIsInTheIntervals) {
+  const RunPlan plan = resnet("resnet50");
+  const MachineModel said = *machine_preset("100gbe");
+  for (const bool alone : {true, false})
+    for (const double factor : {3.0, 0.4}) {
+      MachineModel made = said;
+      delay_messages(factor, &made.cost.link);
+      made.parameter_ns = 10'000;
+      PublishedTable table{"made", {}};
+      if (alone) table.rows.push_back({1, {}, step_ms(plan, said, 1, 25), false, false});
+      for (const int64_t ranks : {2, 16, 128})
+        for (const double cap_mb : {1.0, 25.0})
+          table.rows.push_back({ranks, cap_mb, step_ms(plan, made, ranks, cap_mb), true,
+                                ranks == 2 && cap_mb == 25});
+      const auto fit = fit_row(plan, said, table);
+      ASSERT_TRUE(fit) << to_text(fit.errors().front());
+      for (const PredictedRow& row : fit.value().rows) {
+        EXPECT_GE(row.row.ms, row.low * 0.9999) << factor << ": " << row.row.ranks;
+        EXPECT_LE(row.row.ms, row.high * 1.0001) << factor << ": " << row.row.ranks;
+      }
+      if (!alone) continue;  // compute is as the plan says
+      SimulatedAs as;
+      as.ranks = 128;
+      as.cap_mb = 1;
+      const auto others = steps_of_alternatives(plan, fit.value().machine, as).value();
+      const double off = step_ms(plan, made, 128, 1) / step_ms(plan, fit.value().machine, 128, 1);
+      EXPECT_GE(*std::max_element(others.begin(), others.end()), off);
+      EXPECT_LE(*std::min_element(others.begin(), others.end()), off);
+    }
+}
+
+// Nobody saw TCP's links at all: they may be far from the line rate, which RDMA's are not.
+TEST(RowFit, OneRankAllowsWhatTcpMayBe) {
+  const RunPlan plan = resnet("resnet50");
+  const PublishedTable table{"made", {{1, 25.0, 101, true, true}, {8, 25.0, 105, true, false}}};
+  const auto high = [&](const char* word, double slower) {
+    MachineModel made = *machine_preset(word);
+    const auto fit = fit_row(plan, made, table).value();
+    slow_link(slower, &made.cost.link);
+    return fit.rows[1].high / step_ms(plan, made, 8, 25);
+  };
+  EXPECT_GE(high("25gbe", 8), 1);
+  EXPECT_LT(high("ib_hdr", 32), 1);
+}
+
+// Buckets are rebuilt once in a training of any length, and not in each third step.
+TEST(RowFit, NoStepHasTheRebuildOfBuckets) {
+  const RunPlan plan = resnet("resnet50");
+  MachineModel slow = *machine_preset("25gbe");
+  slow.cost.link.alpha_ns = 5'000'000;
+  SimulatedAs as;
+  as.ranks = 16;
+  as.steps = 3;
+  const Job job = job_of_plan(plan, slow, as).value().job;
+  ASSERT_GT(job.rebuild_ns, 0);
+  const auto run = simulate(job).value();
+  EXPECT_NEAR(RowSimulator(plan).step_ms({slow}, {.ranks = 16}),
+              static_cast<double>(run.steps.back().duration_ns) * 1e-6, 1e-6);
 }
 
 // A row of one host tells nothing of links between hosts.

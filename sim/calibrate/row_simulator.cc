@@ -1,0 +1,52 @@
+#include "sim/calibrate/row_simulator.h"
+
+#include <limits>
+
+#include "sim/calibrate/alternatives.h"
+#include "sim/des/cost.h"
+#include "sim/des/simulate.h"
+#include "sim/plan/bucket_layout.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kSteps = 3;  // buckets are rebuilt after the first
+
+}  // namespace
+
+bool RowSimulator::has_cap() const { return lockstep::has_cap(plan_); }
+
+Expected<PlannedJob> RowSimulator::job(const Guess& guess, const Place& place) const {
+  return job_of(guess, place, false);
+}
+
+Expected<PlannedJob> RowSimulator::job_of(const Guess& guess, const Place& place,
+                                          bool taken_before) const {
+  MachineModel machine = guess.machine;
+  RunPlan plan = with_compute(plan_, guess.compute, &machine);
+  if (place.passes) plan.scenario.accumulate_steps = *place.passes;
+  SimulatedAs as;
+  as.ranks = place.ranks;
+  as.steps = kSteps;
+  as.taken_before = taken_before;
+  if (place.cap_mb) as.cap_mb = place.cap_mb;
+  return job_of_plan(plan, machine, as);
+}
+
+bool RowSimulator::crosses_hosts(const MachineModel& machine, int64_t ranks) const {
+  CostModel cost = machine.cost;
+  cost.algorithm = algorithm_of(plan_.scenario, machine);
+  return goes_across(cost, ranks);
+}
+
+double RowSimulator::step_ms(const Guess& guess, const Place& place) const {
+  auto planned = job_of(guess, place, true);
+  if (!planned) return std::numeric_limits<double>::infinity();
+  planned.value().job.collective_ns = 0;
+  planned.value().job.rebuild_ns = 0;  // once in a training of any length
+  const auto run = simulate(planned.value().job, {});
+  if (!run || run.value().failure) return std::numeric_limits<double>::infinity();
+  return numbers_of(planned.value().job, run.value()).step_ms;
+}
+
+}  // namespace lockstep

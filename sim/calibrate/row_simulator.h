@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "scenarios/base/error.h"
+#include "sim/des/job_of_plan.h"
+#include "sim/des/machine_model.h"
+#include "sim/plan/plan.h"
+
+namespace lockstep {
+
+// What is simulated of a published row: a machine, and how many times as long as the plan's its
+// compute takes.
+struct Guess {
+  MachineModel machine;
+  double compute = 1;
+};
+
+// Of a row that the table is asked about.
+struct Place {
+  int64_t ranks = 1;
+  std::optional<double> cap_mb;
+  std::optional<int64_t> passes;
+};
+
+class RowSimulator {
+ public:
+  explicit RowSimulator(const RunPlan& plan) : plan_(plan) {}
+
+  // Of layers by timer: the scenario says how long they take.
+  bool is_emulated() const { return !plan_.layer_times.empty(); }
+  bool has_cap() const;
+
+  Expected<PlannedJob> job(const Guess& guess, const Place& place) const;
+  bool crosses_hosts(const MachineModel& machine, int64_t ranks) const;
+
+  // Of a place whose job() is there on some machine. Infinite where the run does not come to its
+  // end, or its numbers are out of range: too long.
+  double step_ms(const Guess& guess, const Place& place) const;
+
+ private:
+  Expected<PlannedJob> job_of(const Guess& guess, const Place& place, bool taken_before) const;
+  const RunPlan& plan_;
+};
+
+}  // namespace lockstep
