@@ -178,6 +178,7 @@ class Programs(FolderTest):
                  script(begin="raise SystemExit(7)"): "ended with exit code 7",
                  "import sys\nsys.stderr.write('no data\\n\\nnanobind: leaked 1 types!\\n - leaked type \"x\"\\n'); sys.exit(1)":
                  "ended with exit code 1: no data\n",
+                 "raise ValueError('no driver\\nask the maker')": "exit code 1: ValueError: no driver ... ask the maker\n",
                  script(begin="import os; os.kill(os.getpid(), 11)"): "ended with signal 11",
                  script(end="if rank == 1: net(x).sum().backward(); optimizer.step()"): "optimizer steps",
                  "import torch\nx = torch.ones(2, requires_grad=True)\nx.sum().backward()": "rank"}

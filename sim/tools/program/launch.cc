@@ -81,14 +81,35 @@ bool is_of_shutdown(const std::string& line) {
          });
 }
 
-std::vector<std::string> last_lines(const std::string& path) {
+std::vector<std::string> said_before_shutdown(const std::string& path) {
   std::vector<std::string> all;
   std::istringstream lines(log_tail(path, kLogTailLines + kShutdownLines));
   for (std::string line; std::getline(lines, line);) all.push_back(line.substr(0, kSaidMost));
   while (!all.empty() && is_of_shutdown(all.back())) all.pop_back();
-  const auto rest = std::max<std::ptrdiff_t>(0, std::ssize(all) - kLogTailLines);
-  all.erase(all.begin(), all.begin() + rest);
   return all;
+}
+
+// As PyTorch begins each line of the traceback that ends a rank.
+std::string_view without_rank(std::string_view line) {
+  if (!line.starts_with("[rank")) return line;
+  const size_t end = line.find("]: ");
+  return end == std::string_view::npos ? line : line.substr(end + 3);
+}
+
+// The last line; of an exception whose message has several, also the first of them.
+std::string last_said(const std::vector<std::string>& lines) {
+  if (lines.empty()) return "";
+  const auto begins = [](const std::string& line) {
+    return without_rank(line) == "Traceback (most recent call last):";
+  };
+  const auto traceback = std::find_if(lines.rbegin(), lines.rend(), begins).base();
+  const auto raised = std::find_if(traceback, lines.end(), [](const std::string& line) {
+    const std::string_view said = without_rank(line);
+    return !said.empty() && said[0] != ' ';
+  });
+  const bool has_more = traceback != lines.begin() && raised != lines.end() &&
+                        raised != std::prev(lines.end());
+  return has_more ? *raised + " ... " + lines.back() : lines.back();
 }
 
 // What a C++ exception that nobody caught says, which the frames of its stack follow; empty: none.
@@ -110,9 +131,11 @@ std::string what_aborted(const std::string& path) {
 void take_program_end(const ProgramLaunch& launch, const ProgramChild& child, ProgramEnd* end) {
   if (child.signal == 0 && child.exit_code == 0) return;
   const std::string log = program_log(launch.folder, launch.spawns ? 0 : child.rank);
-  end->log_tail = last_lines(log);
+  std::vector<std::string> lines = said_before_shutdown(log);
+  const std::string last = last_said(lines);
+  if (std::ssize(lines) > kLogTailLines) lines.erase(lines.begin(), lines.end() - kLogTailLines);
+  end->log_tail = std::move(lines);
   if (child.signal == SIGABRT) end->aborted = what_aborted(log);
-  const std::string last = end->log_tail.empty() ? "" : end->log_tail.back();
   const std::string& said = end->aborted.empty() ? last : end->aborted;
   const std::string who = launch.spawns ? "the program" : fmt::format("rank {}", child.rank);
   end->exited = child.signal == 0;
