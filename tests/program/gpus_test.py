@@ -107,6 +107,9 @@ class Gpus(FolderTest):
                 code, said = self.verify(DEALT.format(rate="0.01").replace("device_count()", f"device_count()\n{refuses}"))
                 self.assertEqual(code, 0, said)
                 self.assertIn("note: one device was told of 2 GPUs, since the script does not train with one", said)
+        code, said = self.verify(spawning(before="assert gpus_of_host > 1, 'one'"), "--spawns")
+        self.assertEqual(code, 3, said)
+        self.assertIn("AssertionError: one; told of 2 GPUs, the program ended with exit code 1: RuntimeError: it waits for 2 ranks", said)
 
     @unittest.skipUnless(OTHERS, "LOCKSTEP_TORCH_PYTHONS names no Python with another PyTorch")
     def test_a_mesh_of_gpus(self):

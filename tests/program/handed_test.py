@@ -89,6 +89,16 @@ class Handed(FolderTest):
                 self.assertEqual(code, 3, said)
                 self.assertIn(OF_ITS_OWN_BATCH, said)
 
+    def test_a_batch_norm_that_is_a_reason_is_told(self):
+        code, said = self.verify("cross_entropy(net(x), y)")
+        self.assertEqual(code, 0, said)
+        path = self.folder / "train.py"
+        path.write_text(path.read_text().replace("nn.Linear(6, 8), nn.Tanh()", "nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh()"))
+        ran = subprocess.run([PROGRAM, "verify", "--no-drill", "--", PYTHON, path], capture_output=True, text=True, timeout=600,
+                             env=self.environment)
+        self.assertEqual(ran.returncode, 3, ran.stdout + ran.stderr)
+        self.assertIn("perhaps for local_batch_norm", ran.stdout)
+
     def test_what_is_made_of_batches_that_no_loader_gives_is_not_judged(self):
         path = self.folder / "train.py"
         path.write_text(SCRIPT.format(loss="cross_entropy(net(x), y)", mode="").replace("for x, y in loader:", BY_HAND))

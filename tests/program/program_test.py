@@ -164,13 +164,24 @@ class Programs(FolderTest):
                                              end="net[0].bias.data += rank; optimizer.zero_grad(); optimizer.step()"))
         self.assertEqual(code, 1, said)
 
+    def test_a_program_that_runs_in_no_dtypes_ends_by_its_own_error(self):
+        checks = "assert torch.ones(1).dtype == torch.float32"
+        code, said = self.verify_text(script(begin=f"{checks}\nraise ValueError('no data')"))
+        self.assertEqual(code, 3, said)
+        self.assertRegex(said, "in its own dtypes, rank . ended with exit code 1: ValueError: no data; in double, rank . .*AssertionError")
+        code, said = self.verify_text(script(begin=f"{checks}\nimport nothing_of_the_kind").replace("torch.float32", "None"))
+        self.assertNotIn("in its own dtypes", said, "that is the same twice")
+
     def test_one_device_that_resumes_what_the_ranks_saved_accuses_nobody(self):
         path = self.folder / "state.pt"
-        code, said = self.verify_text(script(
-            begin="import os", end=f"if rank == 0 and world > 1: torch.save(net.state_dict(), '{path}')").replace(
-            "model = Dist", f"if os.path.exists('{path}'): net.load_state_dict(torch.load('{path}'))\nmodel = Dist"))
-        self.assertEqual(code, 3, said)
-        self.assertIn("one device resumed from what the ranks' run had saved", said)
+        saving = script(begin="import os", end=f"if rank == 0 and world > 1: torch.save(net.state_dict(), '{path}')").replace(
+            "model = Dist", f"if os.path.exists('{path}'): net.load_state_dict(torch.load('{path}'))\nmodel = Dist")
+        for text in (saving, saving.replace("net.state_dict()", "{'net': 1}")):  # which it cannot load
+            path.unlink(missing_ok=True)
+            with self.subTest(text):
+                code, said = self.verify_text(text)
+                self.assertEqual(code, 3, said)
+                self.assertIn("one device resumed from what the ranks' run had saved", said)
 
     def test_bad_programs_get_a_sentence(self):
         cases = {"import nothing_of_the_kind": "No module named 'nothing_of_the_kind'",
@@ -240,6 +251,12 @@ class Programs(FolderTest):
         code, said = self.verify_text("import time; time.sleep(600)", options=["--limit", "2"])
         self.assertEqual(code, 3, said)
         self.assertIn("had not ended after 2 s (--limit)", said)
+
+    def test_where_ranks_are_that_the_limit_finds_at_work(self):
+        endless = script(begin="import itertools").replace("in loader:", "in itertools.cycle(loader):")
+        code, said = self.verify_text(endless, options=["--limit", "12"])
+        self.assertEqual(code, 3, said)
+        self.assertRegex(said, r"had not ended after 12 s \(--limit\); ranks were at work: ranks? 0.* of step \d+")
 
     def test_a_signal_ends_all(self):
         path = self.folder / "sleep.py"

@@ -54,6 +54,17 @@ bool ends_alike(const ProgramRunResult& ranks, const ProgramRunResult& one) {
   return type_of_error(first.error) == type_of_error(alone.error) && first.line == alone.line;
 }
 
+bool share_an_error(const ProgramRunResult& one, const ProgramRunResult& other) {
+  bool any = false;
+  for (const ProgramRankFacts& a : one.ranks)
+    for (const ProgramRankFacts& b : other.ranks) {
+      if (a.error.empty() || b.error.empty()) continue;
+      any = true;
+      if (type_of_error(a.error) == type_of_error(b.error) && a.line == b.line) return true;
+    }
+  return !any;
+}
+
 std::string in_own_gather(const std::string& folder, int64_t world) {
   std::vector<int64_t> there, missing;
   std::error_code error;

@@ -19,6 +19,10 @@ bool is_certain(const ProgramRun& run, const ProgramRunResult& result);
 bool ends_by_itself(const ProgramRunResult& result);
 bool ends_alike(const ProgramRunResult& ranks, const ProgramRunResult& one);
 
+// Did any rank of one run end by an error of a type and at a line as one of the other? True where
+// none is known.
+bool share_an_error(const ProgramRunResult& one, const ProgramRunResult& other);
+
 // Why the collective in which ranks were is none of the script's: the agent gathers shards at each
 // update, and a rank came to none. Empty: it is the script's.
 std::string in_own_gather(const std::string& folder, int64_t world);

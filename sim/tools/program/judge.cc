@@ -330,10 +330,7 @@ ProgramFinding other_start(const Ranks& ranks, const ProgramRank& one) {
   const ProgramRank& first = ranks[0];
   if (const std::string parts = parts_of_one_model(ranks); !parts.empty())
     return inconclusive(parts);
-  if (one.steps[0].model_loads > first.steps[0].model_loads)
-    return inconclusive(
-        "one device resumed from what the ranks' run had saved: let each run begin in a folder of "
-        "its own, as with -- sh -c 'cd $(mktemp -d) && exec python3 /path/to/train.py'");
+  if (one.steps[0].model_loads > first.steps[0].model_loads) return inconclusive(kResumedOfRanks);
   ProgramFinding found = inconclusive(
       "one device starts from other weights: seed the program before the model, or give --seed");
   found.other_data = true;

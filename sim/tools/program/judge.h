@@ -11,6 +11,11 @@
 
 namespace lockstep {
 
+// Of a run of one device that found a file of the ranks'.
+inline constexpr const char* kResumedOfRanks =
+    "one device resumed from what the ranks' run had saved: let each run begin in a folder of its "
+    "own, as with -- sh -c 'cd $(mktemp -d) && exec python3 /path/to/train.py'";
+
 struct ProgramFinding {
   Verdict verdict = Verdict::pass;
   ProgramCause cause = ProgramCause::none;

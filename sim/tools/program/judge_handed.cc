@@ -140,6 +140,13 @@ bool has_untrained(const std::vector<ProgramRank>& ranks) {
                      [](const ProgramStep& step) { return !step.untrained.empty(); });
 }
 
+// A cause that is there whatever else is, and need not be all of it.
+std::string perhaps_of(const ProgramFinding& with) {
+  if (with.cause != ProgramCause::local_batch_norm) return "";
+  const ProgramCauseRow& row = row_of(with.cause);
+  return fmt::format(", perhaps for {}: {}", row.name, row.meaning);
+}
+
 // The same of loaders that gave one device the batches of the ranks.
 ProgramFinding recomputed(const ProgramFinding& with) {
   return inconclusive(
@@ -186,7 +193,7 @@ ProgramFinding judge_handed(const std::vector<ProgramRank>& ranks, const Program
   if (passes && (before.same_loaded || computed_others(ranks, one))) return computed_of_batch(with);
   if (one.scale_known && (passes || is_certain(with.cause))) return with;
   found.words += "; with the ranks' data handed to one device, ";
-  found.words += passes ? fmt::format("{} steps agree", with.steps) : with.words;
+  found.words += passes ? fmt::format("{} steps agree", with.steps) : with.words + perhaps_of(with);
   if (!passes && has_untrained(ranks))
     found.words += ", but a model that nothing trains computed of data of its own there";
   if (!one.scale_known)

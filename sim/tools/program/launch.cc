@@ -68,8 +68,7 @@ std::vector<std::string> variables(const ProgramLaunch& launch, int64_t rank, in
   return all;
 }
 
-constexpr int kLogTailLines = 10, kShutdownLines = 100, kErrorLines = 40,
-              kAbortLines = 200;
+constexpr int kLogTailLines = 10, kShutdownLines = 100, kErrorLines = 40, kAbortLines = 200;
 constexpr size_t kSaidMost = 300;  // of a line
 
 // What libraries print as the interpreter ends, after the reason for which it does.

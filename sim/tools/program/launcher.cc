@@ -297,8 +297,9 @@ std::optional<OfLauncher> after_env(const std::vector<std::string>& argv, size_t
       std::any_of(of->of_env.begin(), of->of_env.end(),
                   [](const std::string& variable) { return variable.starts_with("PATH="); });
   if (elsewhere) {
-    errors->push_back(option_error("COMMAND env PATH=...: lockstep looks for the launcher by itself",
-                                   "PATH set before lockstep"));
+    errors->push_back(
+        option_error("COMMAND env PATH=...: lockstep looks for the launcher by itself",
+                     "PATH set before lockstep"));
     return std::nullopt;
   }
   of->left_out = fmt::format("{} {}", fmt::join(argv.begin(), begin, " "), of->left_out);

@@ -5,6 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "scenarios/json/json_text.h"
 #include "sim/analysis/metrics.h"
@@ -208,6 +211,20 @@ Json failure_json(const ProgramRunResult& result) {
           {"message", failure.message}};
 }
 
+namespace {
+
+// "rank 0 in backward of step 5, ranks 1 and 2 in load of step 6"
+std::string places_text(const std::vector<RankView>& views) {
+  std::map<std::string, std::vector<int64_t>> places;
+  for (const RankView& view : views) places[where(&view)].push_back(view.rank);
+  std::vector<std::string> texts;
+  for (const auto& [place, ranks] : places)
+    texts.push_back(fmt::format("{} {}", ranks_text(ranks), place));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+}  // namespace
+
 ProgramRunResult judge_run(const ProgramRun& run, const std::vector<ProgramFault>& faults,
                            const ProgramLaunch& launch, const ProgramWatch& watch) {
   ProgramRunResult result;
@@ -226,9 +243,10 @@ ProgramRunResult judge_run(const ProgramRun& run, const std::vector<ProgramFault
   }
   if (run.signal != 0) return result;
   result.why = run.why;
+  if (run.cut_off) result.places = places_text(views);
   if (result.why.empty() && run.cut_off)
-    result.why = fmt::format(
-        "it had not ended after {:g} s (--limit), and ranks were still at work", watch.limit_s);
+    result.why = fmt::format("it had not ended after {:g} s (--limit), and ranks were at work: {}",
+                             watch.limit_s, result.places);
   if (!result.why.empty()) return result;
   result.completed = all_ended_well(run.outcome);
   if (!result.completed) {

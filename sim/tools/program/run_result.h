@@ -33,6 +33,7 @@ struct ProgramRunResult {
   std::optional<Straggler> straggler;  // of a run that completed
   std::string no_straggler;            // why it is not known, where that is known
   std::string why;                     // inconclusive
+  std::string places;                  // where ranks were that the limit found at work
   bool on_cpu = false;                 // CUDA was asked for, and was the CPU
   std::string advice;                  // of one that came to nothing and asked for GPUs
   std::vector<ProgramRankFacts> ranks;

@@ -137,6 +137,8 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
     found.failed.reset();
     return found;
   }
+  if (found.exited && fs::exists(folder + "/resumed", error))
+    found.why += fmt::format("; {}", kResumedOfRanks);
   const std::string advice = gpu_advice_after(folder);
   if (!found.why.empty()) {
     found.why += end.exited ? advice : "";  // who hangs, or was killed, misses none
@@ -169,7 +171,11 @@ Recorded record_alone(const Session& session, const std::string& folder, int64_t
                           (one.exited || one.ended);
   if (!wants_more) return one;
   *session.all_gpus = true;
-  return record(session, folder + "-gpus", {.world = 1, .scale = scale});
+  Recorded other = record(session, folder + "-gpus", {.world = 1, .scale = scale});
+  if (other.signal != 0 || other.why.empty()) return other;
+  *session.all_gpus = false;
+  one.why += fmt::format("; told of {} GPUs, {}", scale, other.why);
+  return one;
 }
 
 bool buffers_differ(const std::vector<ProgramRank>& ranks) {
@@ -212,6 +218,7 @@ int judge_failed(const Session& session, const Recorded& several, bool in_double
   if (!several.certain) {
     const bool waited = failed.failure && !several.exited;
     if (waited) found->not_run += "; " + failed.failure->message;
+    if (!failed.places.empty()) found->not_run += "; ranks were at work: " + failed.places;
     if (!several.exited && !failed.why.empty() && failed.why != several.why &&
         failed.why.find("--limit") == std::string::npos)
       found->not_run += "; " + failed.why;
@@ -232,6 +239,13 @@ int judge_failed(const Session& session, const Recorded& several, bool in_double
   return 0;
 }
 
+// Of a program that ends in double and in its own dtypes by something else: that is its own.
+void take_other_reason(const Recorded& in_double, const Recorded& own, ProgramWorld* found) {
+  if (in_double.failed && own.failed && share_an_error(*in_double.failed, *own.failed)) return;
+  found->not_run = fmt::format("in its own dtypes, {}; in double, {}", own.why, in_double.why);
+  found->log_tail = own.log_tail;
+}
+
 // A program that checks its dtypes, or computes what double cannot: its ranks are judged as they
 // are. Its signal, where one came.
 int judge_own_dtypes(const Session& session, const Recorded& in_double, ProgramWorld* found) {
@@ -241,7 +255,10 @@ int judge_own_dtypes(const Session& session, const Recorded& in_double, ProgramW
   const Recorded own =
       record(session, folder, {.world = found->world_size, .in_double = false, .watched = true});
   if (own.signal != 0) return own.signal;
-  if (!own.why.empty()) return judge_failed(session, own, false, found);
+  if (!own.why.empty()) {
+    take_other_reason(in_double, own, found);
+    return judge_failed(session, own, false, found);
+  }
   found->not_run =
       "it runs in its own dtypes alone, which lane float64 cannot compare; in double, " +
       in_double.why;
