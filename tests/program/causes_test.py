@@ -249,6 +249,18 @@ class Causes(FolderTest):
         code, said = self.verify_text(text.replace("{loss}", "out = net(x)\n    (cross_entropy(out, y) + out.square().mean()).backward()"))
         self.assertEqual(code, 0, said)
 
+    def test_two_forwards_and_then_two_backwards(self):
+        """DistributedDataParallel sums in the first one, which may be under no_sync() in its place."""
+        both, first = "ours, theirs = cross_entropy(net(x), y), cross_entropy(net(-x), 1 - y)\n    ", "cross_entropy(net(x), y).backward()"
+        text = self.text(DDP, "pass", "pass").replace(first, "{loss}").replace("Dropout(0.5)", "Identity()")
+        code, said = self.verify_text(text.replace("{loss}", both + "ours.backward()\n    theirs.backward()"), "--world-sizes", "3")
+        self.assertEqual(code, 1, said)
+        self.assertIn("fail: step 1, parameter 0.weight\n      cause second_backward: ", said)
+        for right in (both + "(ours + theirs).backward()", first + "\n    " + first.replace("x", "-x"),
+                      f"with net.no_sync(): {first}\n    {first}"):
+            code, said = self.verify_text(text.replace("{loss}", right))
+            self.assertEqual(code, 0, said)
+
     def test_groups_of_parameters_in_any_order(self):
         """As of a set: each process iterates over it in its own order."""
         text = self.text(DDP, "pass", "pass").replace("(net.parameters(), lr", "(list(net.parameters())[::-1 if rank == 1 else 1], momentum=0.9, lr")

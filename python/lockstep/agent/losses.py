@@ -59,7 +59,11 @@ def written(recorder):
 def note_written(recorder, before):
     """What a backward left as it was took no part in it, nor in what DistributedDataParallel summed at its end."""
     to = recorder.written_unsynced if recorder.unsynced else recorder.written_synced
-    to |= {key for key, now in written(recorder).items() if before.get(key) != now}
+    own = {key for key, now in written(recorder).items() if before.get(key) != now}
+    to |= own
+    for model in recorder.models:
+        late, summed = model.backward_wrote(own)
+        recorder.written_late = (recorder.written_late | late) - summed
 
 
 def values(tensor):

@@ -19,10 +19,21 @@ class Wrapped:
         self.parts = {id(part) for part in module.modules()}
         self.frozen = {name for name, param in self.params if not param.requires_grad}
         self.all_used = not (ddp.find_unused_parameters or getattr(ddp, "static_graph", False))
+        self.awaited = set()  # ids of parameters whose gradients it has yet to sum, since its last forward
 
     def replaced(self):
         now = dict(self.module.named_parameters())
         return [name for name, param in self.params if now.get(name) is not param]
+
+    def forward_begins(self):
+        self.awaited = {id(param) for _, param in self.params if param.requires_grad}
+
+    def backward_wrote(self, written):
+        """Which of these gradients it did not sum: it does so once after forwards, and then leaves them to each rank."""
+        own = {id(param) for _, param in self.params} & written
+        late = set() if self.awaited else own
+        self.awaited = self.awaited - own if self.all_used or not own else set()
+        return late, own - late
 
     def has_any(self, params):
         own = {id(param) for _, param in self.params}
@@ -167,6 +178,10 @@ def watch(recorder):
         if not args and torch.is_grad_enabled() and not knows_names(self.module.register_forward_pre_hook):
             recorder.samples += rows(tuple(kwargs.values()))
         recorder.unsynced = not self.require_backward_grad_sync
+        if torch.is_grad_enabled() and self.require_backward_grad_sync:
+            for model in recorder.models:
+                if model.module is self.module:
+                    model.forward_begins()
         recorder.within_ddp = True
         try:
             return forward(self, *args, **kwargs)

@@ -266,10 +266,11 @@ constexpr std::array kRows = {
                     "make it of what all ranks have: fit scalers and vocabularies to all samples, "
                     "and seed what is drawn for it, or give --seed"},
     ProgramCauseRow{C::second_backward, "second_backward",
-                    "a forward has several backwards: DistributedDataParallel averages gradients "
-                    "once a forward, and what later ones add is each rank's own",
-                    "add up the losses and call backward() once, or call the model for each of "
-                    "them"},
+                    "backwards follow each other, of one forward or of several: "
+                    "DistributedDataParallel averages gradients in the first of them, and what "
+                    "later ones add is each rank's own",
+                    "add up the losses and call backward() once, or call backward() after each "
+                    "forward"},
     ProgramCauseRow{
         C::written_in_flight, "written_in_flight",
         "a tensor was written to while an asynchronous all_reduce of it was under way: a "

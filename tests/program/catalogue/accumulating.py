@@ -110,7 +110,23 @@ def delayed():
         optimizer.step()
 
 
+def ahead():
+    """Forwards of the wrapped model for all parts of a step, and a backward of each."""
+    model = wrap(make_net())
+    optimizer = make_sgd(model.parameters())
+    for parts in windows(make_loader(make_data())):
+        optimizer.zero_grad()
+        losses = [cross_entropy(model(x), words) / PARTS for x, words in parts]
+        if CASE == "backwards_after_all_forwards":
+            for loss in losses:
+                loss.backward()
+        else:
+            sum(losses).backward()
+        optimizer.step()
+
+
 run({weights: ("right_weights", "weighted_by_samples", "items_of_the_own_rank", "items_of_the_micro_batch", "items_gathered_and_cut"),
      stored: ("right_stored", "store_overwritten", "store_of_one_overwritten"),
      alike: ("right_alike", "summed_alike", "divided_twice_alike"),
-     delayed: ("right_delayed", "added_after_the_sum")})
+     delayed: ("right_delayed", "added_after_the_sum"),
+     ahead: ("right_ahead", "backwards_after_all_forwards")})

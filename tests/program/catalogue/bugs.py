@@ -248,4 +248,6 @@ BUGS = (
         "more_parts_than_samples", Broken("exception", 1)),
     bug(188, "hanging", "miles#2516", "Rank 0 finds a state wanting that its peers already wait for.",
         "rank_0_fails_before_the_scatter", Broken("exception", 0)),
+    bug(189, "accumulating", "pytorch#47260", "Several forwards of the wrapped model, then a backward of each: DistributedDataParallel sums in the first alone.",
+        "backwards_after_all_forwards", Expect("fail", "second_backward", 1, P0)),
 )
