@@ -106,8 +106,8 @@ std::string last_said(const std::vector<std::string>& lines) {
     const std::string_view said = without_rank(line);
     return !said.empty() && said[0] != ' ';
   });
-  const bool has_more = traceback != lines.begin() && raised != lines.end() &&
-                        raised != std::prev(lines.end());
+  const bool has_more =
+      traceback != lines.begin() && raised != lines.end() && raised != std::prev(lines.end());
   return has_more ? *raised + " ... " + lines.back() : lines.back();
 }
 

@@ -114,7 +114,7 @@ struct ProgramRank {
   bool flat_shards = false;  // of FullyShardedDataParallel, whose parts are not put together
   // Tensor parallel: which of how many ranks it is that hold one model, and have one batch.
   int64_t part = 0, parts = 1;
-  bool handed = false;       // one device was given the data of the ranks, all of it
+  bool handed = false;  // one device was given the data of the ranks, all of it
   // Its loaders gave the ranks' batches in each step, so that what it computed of them could be
   // compared; it was something else, of inputs or targets.
   bool compared = false, recomputed = false;

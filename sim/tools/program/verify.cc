@@ -14,9 +14,7 @@
 #include "sim/tools/program/drill_runs.h"
 #include "sim/tools/program/judge_parts.h"
 #include "sim/tools/program/judge_pool.h"
-#include "sim/tools/program/launch.h"
-#include "sim/tools/program/places.h"
-#include "sim/tools/program/shards.h"
+#include "sim/tools/program/recorded_run.h"
 
 namespace lockstep {
 namespace {
@@ -26,157 +24,7 @@ namespace fs = std::filesystem;
 // Is run once more without being asked; longer ones where no cause is known.
 constexpr double kQuickPairSeconds = 10, kUnknownPairSeconds = 60;
 
-struct Recorded {
-  std::vector<ProgramRank> ranks;
-  std::string why;      // there is nothing to judge
-  bool exited = false;  // the reason is an exit code
-  bool ended = false;   // by itself, whatever it left
-  std::vector<std::string> log_tail;
-  int signal = 0;
-  double seconds = 0;
-  std::string folder;
-  std::optional<ProgramRunResult> failed;  // of a run that was watched: what `run` says of it
-  bool certain = false;
-};
-
-// What one run is of.
-struct RunOf {
-  int64_t world = 1, scale = 1;
-  bool in_double = true;
-  std::vector<std::string> variables = {};
-  bool watched = false;  // as `run` watches: who failed, if it does
-};
-
-// What ranks left of a run that did not end well.
-Recorded with_broken_off(Recorded found, const std::string& folder, int64_t world) {
-  for (int64_t rank = 0; rank < world; ++rank) {
-    auto read = read_program_rank(fmt::format("{}/rank-{}.jsonl", folder, rank));
-    if (read) found.ranks.push_back(std::move(read.value()));
-  }
-  return found;
-}
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 using Ranks = std::vector<ProgramRank>;
-
-// What the runs of one verdict share.
-struct Session {
-  const ProgramVerification& options;
-  std::string scratch;
-  ProgramZygotes* zygotes;  // or none
-  Signals* signals;
-  bool* all_gpus;  // is one device told of as many GPUs as ranks have, since it ended with one?
-};
-
-bool judges_hook(const ProgramVerification& options) {
-  return options.hook.error || options.hook.owed;
-}
-
-std::vector<std::string> variables(const ProgramVerification& options, bool in_double) {
-  std::vector<std::string> all;
-  if (options.pretends_gpus) all.emplace_back("LOCKSTEP_PROGRAM_PRETEND_GPUS=1");
-  if (options.seed) all.push_back(fmt::format("LOCKSTEP_PROGRAM_SEED={}", *options.seed));
-  if (!in_double) all.emplace_back("LOCKSTEP_PROGRAM_OWN_DTYPES=1");
-  if (judges_hook(options)) all.emplace_back("LOCKSTEP_PROGRAM_LOSSY_HOOK=1");
-  return all;
-}
-
-// What the ranks' first run left, and how many GPUs there are.
-void add_of_one_device(const Session& session, int64_t ranks, std::vector<std::string>* all) {
-  all->push_back(fmt::format("LOCKSTEP_PROGRAM_RANKS={}/{}", session.scratch, ranks));
-  if (*session.all_gpus) all->emplace_back("LOCKSTEP_PROGRAM_ALL_GPUS=1");
-}
-
-ProgramEnd watch(const ProgramLaunch& launch, Signals* signals, Recorded* found) {
-  // Silence alone is no hang: nobody sees to it that a slow script gets a longer --hang-after.
-  const ProgramWatch watched{.limit_s = launch.limit_s, .hang_after_s = launch.limit_s};
-  const ProgramRun run = watch_program(launch, watched, 0, signals);
-  if (run.end.why.empty() || run.end.signal != 0) return run.end;
-  found->failed = judge_run(run, {}, launch, watched);
-  found->certain = is_certain(run, *found->failed);
-  return run.end;
-}
-
-Recorded record(const Session& session, const std::string& folder, const RunOf& run) {
-  const ProgramVerification& options = session.options;
-  const int64_t world = run.world;
-  std::error_code error;
-  fs::create_directory(folder, error);
-  Recorded found;
-  found.folder = folder;
-  std::vector<std::string> all = variables(options, run.in_double);
-  all.insert(all.end(), run.variables.begin(), run.variables.end());
-  if (run.watched) all.emplace_back("LOCKSTEP_PROGRAM_FLIGHT=1");
-  if (run.scale > 1) add_of_one_device(session, run.scale, &all);
-  const Clock::time_point begin = Clock::now();
-  const ProgramLaunch launch{.command = options.command,
-                             .folder = folder,
-                             .agent = program_agent_folder(),
-                             .world = world,
-                             .scale = run.scale,
-                             .spawns = options.spawns,
-                             .limit_s = options.limit_s,
-                             .variables = all,
-                             .zygotes = session.zygotes,
-                             .directory = options.directory};
-  const ProgramEnd end =
-      run.watched ? watch(launch, session.signals, &found) : run_program(launch, session.signals);
-  found.seconds = seconds_since(begin);
-  found.why = end.why;
-  found.signal = end.signal;
-  found.exited = end.exited;
-  found.log_tail = end.log_tail;
-  if (fs::exists(folder + "/same_rank", error)) {
-    found.why =
-        "two of its processes have one rank: it does not take RANK and WORLD_SIZE, but asks MPI, "
-        "say; --spawns is for programs that start their ranks themselves";
-    found.failed.reset();
-    return found;
-  }
-  if (found.exited && fs::exists(folder + "/resumed", error))
-    found.why += fmt::format("; {}", kResumedOfRanks);
-  const std::string advice = gpu_advice_after(folder);
-  if (!found.why.empty()) {
-    found.why += end.exited ? advice : "";  // who hangs, or was killed, misses none
-    return with_broken_off(std::move(found), folder, world);
-  }
-  found.ended = true;
-  for (int64_t rank = 0; rank < world && found.why.empty(); ++rank) {
-    const std::string path = fmt::format("{}/rank-{}.jsonl", folder, rank);
-    if (!fs::exists(path, error)) {
-      found.why =
-          fmt::format("rank {} of {} ran no backward and no optimizer step{}", rank, world, advice);
-      break;
-    }
-    auto read = read_program_rank(path);
-    if (!read)
-      found.why = to_text(read.errors()[0]);
-    else if (read.value().rank != rank || read.value().world != world)
-      found.why = other_world(read.value().world, world);
-    else
-      found.ranks.push_back(std::move(read.value()));
-  }
-  join_shards(&found.ranks);
-  return found;
-}
-
-// The first run of one device. Some scripts want more than one GPU.
-Recorded record_alone(const Session& session, const std::string& folder, int64_t scale) {
-  Recorded one = record(session, folder, {.world = 1, .scale = scale});
-  const bool wants_more = session.options.pretends_gpus && one.signal == 0 && !one.why.empty() &&
-                          (one.exited || one.ended);
-  if (!wants_more) return one;
-  *session.all_gpus = true;
-  Recorded other = record(session, folder + "-gpus", {.world = 1, .scale = scale});
-  if (other.signal != 0 || other.why.empty()) return other;
-  *session.all_gpus = false;
-  one.why += fmt::format("; told of {} GPUs, {}", scale, other.why);
-  return one;
-}
 
 bool buffers_differ(const std::vector<ProgramRank>& ranks) {
   for (const ProgramRank& rank : ranks)
@@ -186,7 +34,7 @@ bool buffers_differ(const std::vector<ProgramRank>& ranks) {
 }
 
 // The lanes that need the ranks alone.
-void judge_ranks(const ProgramVerification& options, const Recorded& several,
+void judge_ranks(const ProgramVerification& options, const RecordedRun& several,
                  const std::string& folder, ProgramWorld* found) {
   found->lanes.push_back({ProgramLaneKind::replica, judge_replicas(several.ranks),
                           replica_control_fails(several.ranks)});
@@ -207,7 +55,7 @@ void judge_ranks(const ProgramVerification& options, const Recorded& several,
 
 // What the ranks' run says of its failure, in the words of `run`, is the verdict where it is
 // certain. Its signal, where one came.
-int judge_failed(const Session& session, const Recorded& several, bool in_double,
+int judge_failed(const ProgramSession& session, const RecordedRun& several, bool in_double,
                  ProgramWorld* found) {
   if (!several.failed) return 0;
   const ProgramRunResult& failed = *several.failed;
@@ -226,7 +74,7 @@ int judge_failed(const Session& session, const Recorded& several, bool in_double
   }
   if (ends_by_itself(failed)) {
     const std::string folder = fmt::format("{}/{}-alone", session.scratch, found->world_size);
-    const Recorded one = record(
+    const RecordedRun one = record_run(
         session, folder, {.scale = found->world_size, .in_double = in_double, .watched = true});
     if (one.signal != 0) return one.signal;
     if (one.failed && ends_alike(failed, *one.failed)) {
@@ -240,7 +88,7 @@ int judge_failed(const Session& session, const Recorded& several, bool in_double
 }
 
 // Of a program that ends in double and in its own dtypes by something else: that is its own.
-void take_other_reason(const Recorded& in_double, const Recorded& own, ProgramWorld* found) {
+void take_other_reason(const RecordedRun& in_double, const RecordedRun& own, ProgramWorld* found) {
   if (in_double.failed && own.failed && share_an_error(*in_double.failed, *own.failed)) return;
   found->not_run = fmt::format("in its own dtypes, {}; in double, {}", own.why, in_double.why);
   found->log_tail = own.log_tail;
@@ -248,12 +96,13 @@ void take_other_reason(const Recorded& in_double, const Recorded& own, ProgramWo
 
 // A program that checks its dtypes, or computes what double cannot: its ranks are judged as they
 // are. Its signal, where one came.
-int judge_own_dtypes(const Session& session, const Recorded& in_double, ProgramWorld* found) {
+int judge_own_dtypes(const ProgramSession& session, const RecordedRun& in_double,
+                     ProgramWorld* found) {
   found->log_tail = in_double.log_tail;
   if (!in_double.exited) return judge_failed(session, in_double, true, found);
   const std::string folder = fmt::format("{}/{}-own", session.scratch, found->world_size);
-  const Recorded own =
-      record(session, folder, {.world = found->world_size, .in_double = false, .watched = true});
+  const RecordedRun own = record_run(
+      session, folder, {.world = found->world_size, .in_double = false, .watched = true});
   if (own.signal != 0) return own.signal;
   if (!own.why.empty()) {
     take_other_reason(in_double, own, found);
@@ -322,12 +171,13 @@ void excuse_parts(const Ranks& ranks, const ProgramRank& one, ProgramFinding* re
 
 // The pair once more, of which the step is recorded operator by operator.
 struct DrilledPair {
-  Recorded ranks, one;
+  RecordedRun ranks, one;
   std::string folder, one_folder;
 };
 
 // As far as the first run that does not end well.
-DrilledPair run_drilled(const Session& session, const Pair& pair, int64_t world, int64_t step) {
+DrilledPair run_drilled(const ProgramSession& session, const Pair& pair, int64_t world,
+                        int64_t step) {
   DrilledPair runs;
   runs.folder = fmt::format("{}/{}-drill", session.scratch, world);
   runs.one_folder = runs.folder + "-one";
@@ -341,9 +191,9 @@ DrilledPair run_drilled(const Session& session, const Pair& pair, int64_t world,
     alone.push_back("LOCKSTEP_PROGRAM_HANDED=" + data);
   }
   alone.insert(alone.end(), pair.one_variables.begin(), pair.one_variables.end());
-  runs.ranks = record(session, runs.folder, {.world = world, .variables = all});
+  runs.ranks = record_run(session, runs.folder, {.world = world, .variables = all});
   if (runs.ranks.signal != 0 || !runs.ranks.why.empty()) return runs;
-  runs.one = record(session, runs.one_folder, {.world = 1, .scale = world, .variables = alone});
+  runs.one = record_run(session, runs.one_folder, {.world = 1, .scale = world, .variables = alone});
   return runs;
 }
 
@@ -355,7 +205,7 @@ ProgramStep step_of(const DrilledPair& runs, int64_t step) {
 
 // Runs the pair once more, its first wrong step recorded operator by operator. A signal, where one
 // came; `found` is left without a drill where none is wanted.
-int drill(const Session& session, const Pair& pair, ProgramWorld* found) {
+int drill(const ProgramSession& session, const Pair& pair, ProgramWorld* found) {
   const ProgramFinding wrong = pair.suspected.value_or(found->lanes.back().finding);
   if (!is_drilled(session.options, pair, wrong)) return 0;
   const DrilledPair runs = run_drilled(session, pair, found->world_size, wrong.step);
@@ -387,13 +237,13 @@ bool may_be_of_option(const ProgramFinding& found) {
 
 // One device once more, with batch sizes of options as large as those of all ranks: where it agrees
 // then, ranks do what one device does whose user asks for that batch. Its signal, where one came.
-int judge_with_scaled_options(const Session& session, const Ranks& ranks, const std::string& folder,
-                              std::vector<std::string> variables,
+int judge_with_scaled_options(const ProgramSession& session, const Ranks& ranks,
+                              const std::string& folder, std::vector<std::string> variables,
                               const std::function<ProgramFinding(const ProgramRank&)>& judge,
                               ProgramWorld* found, ProgramLane* lane) {
   if (!may_be_of_option(lane->finding)) return 0;
   variables.emplace_back("LOCKSTEP_PROGRAM_SCALED_OPTIONS=1");
-  const Recorded one = record(
+  const RecordedRun one = record_run(
       session, folder, {.world = 1, .scale = found->batches, .variables = std::move(variables)});
   if (one.signal != 0 || !one.why.empty()) return one.signal;
   ProgramFinding with = judge(one.ranks[0]);
@@ -406,14 +256,14 @@ int judge_with_scaled_options(const Session& session, const Ranks& ranks, const 
 
 // One device has drawn other weights or batches than the ranks, as in programs without a seed, or
 // with one of each rank's own: once more, with those of the ranks. Its signal, where one came.
-int judge_with_ranks_data(const Session& session, const Recorded& alone, ProgramWorld* found,
-                          ProgramLane* lane, Pair* pair) {
+int judge_with_ranks_data(const ProgramSession& session, const RecordedRun& alone,
+                          ProgramWorld* found, ProgramLane* lane, Pair* pair) {
   const int64_t world = found->world_size;
   const std::string folder = fmt::format("{}/{}-kept", session.scratch, world);
   const std::string data = folder + "-data";
   std::error_code error;
   fs::create_directory(data, error);
-  const Recorded ranks = record(
+  const RecordedRun ranks = record_run(
       session, folder, {.world = world, .variables = {"LOCKSTEP_PROGRAM_KEEP_DATA=" + data}});
   if (ranks.signal != 0 || !ranks.why.empty()) return ranks.signal;
   if (judge_replicas(ranks.ranks).verdict != Verdict::pass) return 0;
@@ -426,8 +276,8 @@ int judge_with_ranks_data(const Session& session, const Recorded& alone, Program
   if (way == HandedWay::in_turn) handed.emplace_back("LOCKSTEP_PROGRAM_IN_TURN=1");
   std::vector<std::string> variables = handed;
   variables.push_back("LOCKSTEP_PROGRAM_HANDED=" + data);
-  const Recorded one =
-      record(session, folder + "-one", {.world = 1, .scale = world, .variables = variables});
+  const RecordedRun one =
+      record_run(session, folder + "-one", {.world = 1, .scale = world, .variables = variables});
   pair->handed = true;
   pair->seconds = ranks.seconds + one.seconds;
   if (!one.why.empty())
@@ -451,10 +301,10 @@ int judge_with_ranks_data(const Session& session, const Recorded& alone, Program
 }
 
 // Several ranks, then one device. Its signal, where one came.
-int judge_both(const Session& session, ProgramWorld* found) {
+int judge_both(const ProgramSession& session, ProgramWorld* found) {
   const int64_t world = found->world_size;
   const std::string folder = fmt::format("{}/{}", session.scratch, world);
-  const Recorded several = record(session, folder, {.world = world, .watched = true});
+  const RecordedRun several = record_run(session, folder, {.world = world, .watched = true});
   found->not_run = several.why;
   if (several.signal != 0) return several.signal;
   if (!several.why.empty()) {
@@ -467,7 +317,7 @@ int judge_both(const Session& session, ProgramWorld* found) {
   judge_ranks(session.options, several, folder, found);
   const Ranks ranks = ranks_of_own_batches(several.ranks);
   found->batches = std::ssize(ranks);
-  const Recorded one = record_alone(session, folder + "-one", found->batches);
+  const RecordedRun one = record_alone(session, folder + "-one", found->batches);
   found->log_tail = one.log_tail;
   if (!one.why.empty()) found->not_run = "on one device, " + one.why;
   if (one.signal != 0 || !one.why.empty()) return one.signal;
@@ -507,8 +357,9 @@ std::unique_ptr<ProgramZygotes> make_zygotes(const ProgramVerification& asked,
 
 int judge_world(const ProgramVerification& asked, const std::string& scratch,
                 ProgramZygotes* zygotes, Signals* signals, ProgramWorld* found) {
-  const Clock::time_point begin = Clock::now();
-  const int signal = judge_both({asked, scratch, zygotes, signals, &found->all_gpus}, found);
+  const auto begin = std::chrono::steady_clock::now();
+  const int signal =
+      judge_both({asked, scratch, found->world_size, zygotes, signals, &found->all_gpus}, found);
   found->duration_s = seconds_since(begin);
   return signal;
 }
