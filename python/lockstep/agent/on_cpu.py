@@ -339,7 +339,7 @@ def without_compiler(recorder):
 def pretend(recorder):
     import torch
     # Only a script that does not train with one GPU is told on one device what the ranks are.
-    cuda, number = torch.cuda, recorder.world * (recorder.scale if os.environ.get("LOCKSTEP_PROGRAM_ALL_GPUS") else 1)
+    cuda, number = torch.cuda, int(os.environ.get("LOCKSTEP_PROGRAM_ALL_GPUS", recorder.world))
     cuda.is_available = cuda.is_bf16_supported = lambda *args, **kwargs: True
     cuda.device_count = lambda: number
     if hasattr(torch, "accelerator"):

@@ -38,7 +38,7 @@ std::vector<std::string> variables(const ProgramVerification& options, bool in_d
 // What the ranks' first run left, and how many GPUs there are.
 void add_of_one_device(const ProgramSession& session, std::vector<std::string>* all) {
   all->push_back(fmt::format("LOCKSTEP_PROGRAM_RANKS={}/{}", session.scratch, session.world));
-  if (*session.all_gpus) all->emplace_back("LOCKSTEP_PROGRAM_ALL_GPUS=1");
+  if (*session.all_gpus) all->push_back(fmt::format("LOCKSTEP_PROGRAM_ALL_GPUS={}", session.world));
 }
 
 ProgramEnd watch(const ProgramLaunch& launch, Signals* signals, RecordedRun* found) {
@@ -71,7 +71,7 @@ RecordedRun record_run(const ProgramSession& session, const std::string& folder,
   std::vector<std::string> all = variables(options, run.in_double);
   all.insert(all.end(), run.variables.begin(), run.variables.end());
   if (run.watched) all.emplace_back("LOCKSTEP_PROGRAM_FLIGHT=1");
-  if (run.scale > 1) add_of_one_device(session, &all);
+  if (run.world == 1) add_of_one_device(session, &all);
   const auto begin = std::chrono::steady_clock::now();
   const ProgramLaunch launch{.command = options.command,
                              .folder = folder,
@@ -133,7 +133,7 @@ RecordedRun record_alone(const ProgramSession& session, const std::string& folde
   RecordedRun other = record_run(session, folder + "-gpus", {.world = 1, .scale = scale});
   if (other.signal != 0 || other.why.empty()) return other;
   *session.all_gpus = false;
-  one.why += fmt::format("; told of {} GPUs, {}", scale, other.why);
+  one.why += fmt::format("; told of {} GPUs, {}", session.world, other.why);
   return one;
 }
 
