@@ -46,6 +46,16 @@ class Meshes(unittest.TestCase):
                 code, world = self.verify(python, script(model=PLANE, optimizer=SGD), worlds="4")
                 self.assertEqual((code, world["lanes"]["replica"]["cause"]), (1, "some_ranks_summed"), self.said)
 
+    def test_ranks_whose_inputs_are_parts_of_a_batch_are_not_accused(self):
+        layout = WHOLE.replace('"0": ColwiseParallel()', '"0": ColwiseParallel(input_layouts=Shard(0))')
+        imports = "from torch.distributed.tensor import Shard"
+        for python in OTHERS:
+            with self.subTest(python):
+                code, world = self.verify(python, script(imports, layout.replace('RowwiseParallel()', 'RowwiseParallel(output_layouts=Shard(0))'),
+                                                         optimizer=SGD), worlds="2")
+                self.assertEqual((code, world["lanes"]["replica"]["verdict"]), (3, "pass"), self.said)
+                self.assertIn("each rank's input may be a part of the batch", self.said)
+
     def test_one_device_fills_a_mesh_of_any_shape(self):
         for python in OTHERS:
             for worlds in ("2", "4"):

@@ -300,6 +300,21 @@ int judge_with_ranks_data(const ProgramSession& session, const RecordedRun& alon
   return signal;
 }
 
+// `ranks`: one of each model. What layers of torch take a rank's input for, all of a batch or a
+// part of it, is in their layouts: a difference that no known mistake explains may be no mistake.
+ProgramFinding judge_models(const Ranks& ranks, int64_t world, const ProgramRank& one) {
+  ProgramFinding found = judge_one_device(ranks, one);
+  if (std::ssize(ranks) == world || found.verdict != Verdict::fail ||
+      found.cause != ProgramCause::unknown)
+    return found;
+  return inconclusive(
+      fmt::format(
+          "step {}, {}: {}; tensor parallel: each rank's input may be a part of the batch, as "
+          "layouts say, and one device has one rank's",
+          found.step, found.entry, found.words),
+      found.step);
+}
+
 // Several ranks, then one device. Its signal, where one came.
 int judge_both(const ProgramSession& session, ProgramWorld* found) {
   const int64_t world = found->world_size;
@@ -321,7 +336,7 @@ int judge_both(const ProgramSession& session, ProgramWorld* found) {
   found->log_tail = one.log_tail;
   if (!one.why.empty()) found->not_run = "on one device, " + one.why;
   if (one.signal != 0 || !one.why.empty()) return one.signal;
-  ProgramLane lane = {ProgramLaneKind::float64, judge_one_device(ranks, one.ranks[0]),
+  ProgramLane lane = {ProgramLaneKind::float64, judge_models(ranks, world, one.ranks[0]),
                       one_device_control_fails(ranks, one.ranks[0])};
   excuse_parts(ranks, one.ranks[0], &found->lanes[0].finding, &lane.finding);
   if (const ProgramFinding& replicas = found->lanes[0].finding;
@@ -335,7 +350,7 @@ int judge_both(const ProgramSession& session, ProgramWorld* found) {
   if (!lane.finding.other_data)
     signal = judge_with_scaled_options(
         session, ranks, folder + "-scaled", {},
-        [&](const ProgramRank& other) { return judge_one_device(ranks, other); }, found, &lane);
+        [&](const ProgramRank& other) { return judge_models(ranks, world, other); }, found, &lane);
   else if (found->batches == world)
     signal = judge_with_ranks_data(session, one, found, &lane, &pair);
   take_cause_of_replicas(found->lanes, &lane.finding);
