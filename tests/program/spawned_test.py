@@ -80,6 +80,16 @@ class SpawnedRanks(run_faults_test.RunTest):
         self.assertEqual(code, 3, self.said)
         self.assertIn("ran 3 ranks where 5 were asked for", found["inconclusive"])
 
+    def test_that_are_started_again(self):
+        """All that the program does is waited for, and what is judged is one training."""
+        path = self.folder / "train.py"
+        path.write_text(script(f"{SPAWN}; {SPAWN}"))
+        ran = subprocess.run([PROGRAM, "verify", "--spawns", "--", PYTHON, str(path)], capture_output=True, text=True, timeout=600,
+                             env=self.environment)
+        self.assertEqual(ran.returncode, 3, ran.stdout)
+        self.assertIn("it starts its ranks more than once, and one training is judged", ran.stdout)
+        self.assertNotIn("pass", ran.stdout)
+
     def test_without_the_option(self):
         path = self.folder / "train.py"
         for verb, start in (("verify", SPAWN), ("run", FORK), ("sweep", FORK)):

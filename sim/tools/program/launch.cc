@@ -136,6 +136,10 @@ void take_program_end(const ProgramLaunch& launch, const ProgramChild& child, Pr
   end->log_tail = std::move(lines);
   if (child.signal == SIGABRT) end->aborted = what_aborted(log);
   const std::string& said = end->aborted.empty() ? last : end->aborted;
+  if (child.signal == 0 && child.exit_code < 0) {  // of a rank that the program had started
+    end->why = fmt::format("how rank {} ended is not known: {}", child.rank, said);
+    return;
+  }
   const std::string who = launch.spawns ? "the program" : fmt::format("rank {}", child.rank);
   end->exited = child.signal == 0;
   end->why = fmt::format("{} ended with {} {}: {}", who, end->exited ? "exit code" : "signal",

@@ -31,6 +31,13 @@ std::string gpu_advice_after(const std::string& folder);  // what else was said:
 bool starts_ranks_itself(const ProgramLaunch& launch);
 inline constexpr const char* kStartsRanksItself =
     "the program starts its ranks itself (mp.spawn or the like): say --spawns";
+// Of a run in which two processes wanted to be one rank.
+inline constexpr const char* kOneRankTwice =
+    "two of its processes have one rank: it does not take RANK and WORLD_SIZE, but asks MPI, say; "
+    "--spawns is for programs that start their ranks themselves";
+inline constexpr const char* kStartsRanksAgain =
+    "two of its processes have one rank: it starts its ranks more than once, and one training is "
+    "judged";
 // Of a recording that is not that of this rank of so many: the program ran another number of them.
 std::string other_world(int64_t ran, int64_t asked);
 

@@ -157,11 +157,12 @@ class Watcher {
     }
   }
 
-  // Of ranks that are alive. Before they have met, only the limit says that it takes too long: data
-  // are prepared there.
+  // Of ranks that are alive, if any is. Before they have met, only the limit says that it takes too
+  // long: data are prepared there.
   bool all_silent(Clock::time_point now, double seconds) const {
     const bool late = now - began_ > Seconds(watch_.limit_s);
     if (static_cast<int64_t>(processes_.ranks().size()) < launch_.world) return false;
+    if (alive().empty()) return false;  // the program that has started them is still at work
     for (const ProgramChild& child : processes_.ranks()) {
       const Pulse& pulse = pulses_[static_cast<size_t>(child.rank)];
       if (child.ended) continue;
@@ -221,6 +222,7 @@ class Watcher {
     const double most = kIdleShare * Seconds(now - idle_since_).count();
     if (static_cast<int64_t>(ranks.size()) < launch_.world || ranks.size() != idle_.size())
       return false;
+    if (alive().empty()) return false;
     for (size_t i = 0; i < ranks.size(); ++i) {
       if (ranks[i].ended) continue;
       if (!pulses_[static_cast<size_t>(ranks[i].rank)].joined) return false;

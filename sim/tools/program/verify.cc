@@ -26,6 +26,122 @@ constexpr double kQuickPairSeconds = 10, kUnknownPairSeconds = 60;
 
 using Ranks = std::vector<ProgramRank>;
 
+<<<<<<< HEAD
+=======
+// What the runs of one verdict share.
+struct Session {
+  const ProgramVerification& options;
+  std::string scratch;
+  ProgramZygotes* zygotes;  // or none
+  Signals* signals;
+  bool* all_gpus;  // is one device told of as many GPUs as ranks have, since it ended with one?
+};
+
+bool judges_hook(const ProgramVerification& options) {
+  return options.hook.error || options.hook.owed;
+}
+
+std::vector<std::string> variables(const ProgramVerification& options, bool in_double) {
+  std::vector<std::string> all;
+  if (options.pretends_gpus) all.emplace_back("LOCKSTEP_PROGRAM_PRETEND_GPUS=1");
+  if (options.seed) all.push_back(fmt::format("LOCKSTEP_PROGRAM_SEED={}", *options.seed));
+  if (!in_double) all.emplace_back("LOCKSTEP_PROGRAM_OWN_DTYPES=1");
+  if (judges_hook(options)) all.emplace_back("LOCKSTEP_PROGRAM_LOSSY_HOOK=1");
+  return all;
+}
+
+// What the ranks' first run left, and how many GPUs there are.
+void add_of_one_device(const Session& session, int64_t ranks, std::vector<std::string>* all) {
+  all->push_back(fmt::format("LOCKSTEP_PROGRAM_RANKS={}/{}", session.scratch, ranks));
+  if (*session.all_gpus) all->emplace_back("LOCKSTEP_PROGRAM_ALL_GPUS=1");
+}
+
+ProgramEnd watch(const ProgramLaunch& launch, Signals* signals, Recorded* found) {
+  // Silence alone is no hang: nobody sees to it that a slow script gets a longer --hang-after.
+  const ProgramWatch watched{.limit_s = launch.limit_s, .hang_after_s = launch.limit_s};
+  const ProgramRun run = watch_program(launch, watched, 0, signals);
+  if (run.end.why.empty() || run.end.signal != 0) return run.end;
+  found->failed = judge_run(run, {}, launch, watched);
+  found->certain = is_certain(run, *found->failed);
+  return run.end;
+}
+
+Recorded record(const Session& session, const std::string& folder, const RunOf& run) {
+  const ProgramVerification& options = session.options;
+  const int64_t world = run.world;
+  std::error_code error;
+  fs::create_directory(folder, error);
+  Recorded found;
+  found.folder = folder;
+  std::vector<std::string> all = variables(options, run.in_double);
+  all.insert(all.end(), run.variables.begin(), run.variables.end());
+  if (run.watched) all.emplace_back("LOCKSTEP_PROGRAM_FLIGHT=1");
+  if (run.scale > 1) add_of_one_device(session, run.scale, &all);
+  const Clock::time_point begin = Clock::now();
+  const ProgramLaunch launch{.command = options.command,
+                             .folder = folder,
+                             .agent = program_agent_folder(),
+                             .world = world,
+                             .scale = run.scale,
+                             .spawns = options.spawns,
+                             .limit_s = options.limit_s,
+                             .variables = all,
+                             .zygotes = session.zygotes,
+                             .directory = options.directory};
+  const ProgramEnd end =
+      run.watched ? watch(launch, session.signals, &found) : run_program(launch, session.signals);
+  found.seconds = seconds_since(begin);
+  found.why = end.why;
+  found.signal = end.signal;
+  found.exited = end.exited;
+  found.log_tail = end.log_tail;
+  if (fs::exists(folder + "/same_rank", error)) {
+    found.why = options.spawns ? kStartsRanksAgain : kOneRankTwice;
+    found.failed.reset();
+    return found;
+  }
+  if (found.exited && fs::exists(folder + "/resumed", error))
+    found.why += fmt::format("; {}", kResumedOfRanks);
+  const std::string advice = gpu_advice_after(folder);
+  if (!found.why.empty()) {
+    found.why += end.exited ? advice : "";  // who hangs, or was killed, misses none
+    return with_broken_off(std::move(found), folder, world);
+  }
+  found.ended = true;
+  for (int64_t rank = 0; rank < world && found.why.empty(); ++rank) {
+    const std::string path = fmt::format("{}/rank-{}.jsonl", folder, rank);
+    if (!fs::exists(path, error)) {
+      found.why =
+          fmt::format("rank {} of {} ran no backward and no optimizer step{}", rank, world, advice);
+      break;
+    }
+    auto read = read_program_rank(path);
+    if (!read)
+      found.why = to_text(read.errors()[0]);
+    else if (read.value().rank != rank || read.value().world != world)
+      found.why = other_world(read.value().world, world);
+    else
+      found.ranks.push_back(std::move(read.value()));
+  }
+  join_shards(&found.ranks);
+  return found;
+}
+
+// The first run of one device. Some scripts want more than one GPU.
+Recorded record_alone(const Session& session, const std::string& folder, int64_t world) {
+  Recorded one = record(session, folder, {.world = 1, .scale = world});
+  const bool wants_more = session.options.pretends_gpus && one.signal == 0 && !one.why.empty() &&
+                          (one.exited || one.ended);
+  if (!wants_more) return one;
+  *session.all_gpus = true;
+  Recorded other = record(session, folder + "-gpus", {.world = 1, .scale = world});
+  if (other.signal != 0 || other.why.empty()) return other;
+  *session.all_gpus = false;
+  one.why += fmt::format("; told of {} GPUs, {}", world, other.why);
+  return one;
+}
+
+>>>>>>> 7909681614a2bd7cbf031e794a5c08e4e0a2191e
 bool buffers_differ(const std::vector<ProgramRank>& ranks) {
   for (const ProgramRank& rank : ranks)
     for (size_t i = 0; i < std::min(rank.steps.size(), ranks[0].steps.size()); ++i)
