@@ -274,6 +274,17 @@ class Causes(FolderTest):
             self.assertIn("fail: step 1, parameter 0.weight\n      cause some_ranks_summed: ", said)
             self.assertIn("; ranks 0 and 1, and ranks 2 and 3 have summed among themselves alone", said)
 
+    def test_owners_that_clip_their_share_by_its_own_norm(self):
+        text = self.text(DDP, "pass", "{clip}").replace("torch.optim.SGD(net.parameters(), ", "Zero(net.parameters(), torch.optim.Adam, ")
+        text = text.replace("import os, ", "from torch.distributed.optim import ZeroRedundancyOptimizer as Zero\nimport os, ")
+        own = "nn.utils.clip_grad_norm_([p for group in optimizer.optim.param_groups for p in group['params']], 0.01)"
+        code, said = self.verify_text(text.replace("{clip}", own))
+        self.assertEqual(code, 1, said)
+        self.assertIn("fail: step 1, gradient of 0.weight\n      cause clipped_by_shard: ", said)
+        self.assertIn(", and the norm of several parts is 0.01\n", said)
+        code, said = self.verify_text(text.replace("{clip}", "nn.utils.clip_grad_norm_(net.parameters(), 0.01)"))
+        self.assertEqual(code, 0, said)
+
     def test_groups_of_parameters_in_any_order(self):
         """As of a set: each process iterates over it in its own order."""
         text = self.text(DDP, "pass", "pass").replace("(net.parameters(), lr", "(list(net.parameters())[::-1 if rank == 1 else 1], momentum=0.9, lr")

@@ -63,7 +63,8 @@ void take_groups(const Ranks& ranks, size_t step, const std::string& parameter,
     texts.push_back(text_of(group));
   }
   found->cause = ProgramCause::some_ranks_summed;
-  found->words += fmt::format("; {} have summed among themselves alone", fmt::join(texts, ", and "));
+  found->words +=
+      fmt::format("; {} have summed among themselves alone", fmt::join(texts, ", and "));
 }
 
 }  // namespace lockstep
