@@ -261,6 +261,30 @@ class Causes(FolderTest):
             code, said = self.verify_text(text.replace("{loss}", right))
             self.assertEqual(code, 0, said)
 
+    def test_sums_among_the_ranks_of_a_node(self):
+        """Whatever they sum by: what they have in common tells."""
+        groups = "groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]\n"
+        flat = ("flat = torch.cat([p.grad.flatten() for p in net.parameters()])\n    dist.all_reduce(flat, group=groups[rank // 2])\n"
+                "    for p, part in zip(net.parameters(), flat.split([p.numel() for p in net.parameters()])): p.grad.copy_(part.view_as(p) / 2)")
+        gather = EACH + ("parts = [torch.zeros_like(p), torch.zeros_like(p)]; dist.all_gather(parts, p.grad, group=groups[rank // 2]); "
+                         "p.grad = sum(parts) / 2")
+        for way in (flat, gather):
+            code, said = self.verify_text(self.text(groups, "pass", way), "--world-sizes", "4")
+            self.assertEqual(code, 1, said)
+            self.assertIn("fail: step 1, parameter 0.weight\n      cause some_ranks_summed: ", said)
+            self.assertIn("; ranks 0 and 1, and ranks 2 and 3 have summed among themselves alone", said)
+
+    def test_owners_that_clip_their_share_by_its_own_norm(self):
+        text = self.text(DDP, "pass", "{clip}").replace("torch.optim.SGD(net.parameters(), ", "Zero(net.parameters(), torch.optim.Adam, ")
+        text = text.replace("import os, ", "from torch.distributed.optim import ZeroRedundancyOptimizer as Zero\nimport os, ")
+        own = "nn.utils.clip_grad_norm_([p for group in optimizer.optim.param_groups for p in group['params']], 0.01)"
+        code, said = self.verify_text(text.replace("{clip}", own))
+        self.assertEqual(code, 1, said)
+        self.assertIn("fail: step 1, gradient of 0.weight\n      cause clipped_by_shard: ", said)
+        self.assertIn(", and the norm of several parts is 0.01\n", said)
+        code, said = self.verify_text(text.replace("{clip}", "nn.utils.clip_grad_norm_(net.parameters(), 0.01)"))
+        self.assertEqual(code, 0, said)
+
     def test_groups_of_parameters_in_any_order(self):
         """As of a set: each process iterates over it in its own order."""
         text = self.text(DDP, "pass", "pass").replace("(net.parameters(), lr", "(list(net.parameters())[::-1 if rank == 1 else 1], momentum=0.9, lr")

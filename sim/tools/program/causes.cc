@@ -150,7 +150,8 @@ constexpr std::array kRows = {
                     "give every rank's optimizer the same parameters; freeze layers on all ranks "
                     "alike"},
     ProgramCauseRow{C::clipped_by_shard, "clipped_by_shard",
-                    "each rank clipped its shards of the gradients by their own norm",
+                    "each rank clipped its shards, or its share, of the gradients by their own "
+                    "norm",
                     "clip by the norm of the whole: torch.nn.utils.clip_grad_norm_ of sharded "
                     "parameters, or all_reduce the squares of the norms"},
     ProgramCauseRow{C::hook_beyond_bound, "hook_beyond_bound",

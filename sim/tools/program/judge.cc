@@ -11,6 +11,7 @@
 #include "sim/tools/program/judge_averaging.h"
 #include "sim/tools/program/judge_causes.h"
 #include "sim/tools/program/judge_evidence.h"
+#include "sim/tools/program/judge_groups.h"
 #include "sim/tools/program/judge_inputs.h"
 #include "sim/tools/program/judge_lists.h"
 #include "sim/tools/program/judge_names.h"
@@ -146,6 +147,7 @@ ProgramFinding replica_failure(const Ranks& ranks, const ProgramRank& rank, size
   found.cause = replica_cause(first, rank, step, parameter);
   found.words = fmt::format("{}; gradients {}", who_differs(ranks, step, parameter),
                             a.grad_hashes != b.grad_hashes ? "differ, too" : "agree");
+  take_groups(ranks, step, parameter, &found);
   if (found.cause == ProgramCause::different_start && never_reduces(ranks)) {
     found.cause = ProgramCause::not_reduced;
     found.words += "; ranks start from different weights as well";
@@ -217,6 +219,7 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
   if (have_its_samples(ranks, one, step)) {
     found.cause = gradient_cause(ranks, one, step, i);
     take_evidence(ranks, one, step, i, &found);
+    take_groups(ranks, step, name(a, i), &found);
     if (const auto shards = judge_shards(ranks, one, step)) {
       found.cause = shards->cause;
       found.words += "; " + shards->words;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "sim/tools/program/judge_penalty.h"
+#include "sim/tools/program/judge_shards.h"
 #include "sim/tools/program/sketch.h"
 
 namespace lockstep {
@@ -93,6 +94,11 @@ void take_evidence(const std::vector<ProgramRank>& ranks, const ProgramRank& one
     found->words += fmt::format("; one device divides by {:.6g}, too", divisor);
   if (found->cause != ProgramCause::unknown && found->cause != ProgramCause::changed_before_sum)
     return;
+  if (const auto parts = judge_owned_parts(ranks, one, step)) {
+    found->cause = parts->cause;
+    found->words += "; " + parts->words;
+    return;
+  }
   if (const auto penalty = penalty_apart(ranks, one, step)) {
     found->cause = ProgramCause::penalty_scaled;
     found->words += fmt::format("; what is too much is {:.6g} times the parameters", *penalty);

@@ -78,7 +78,78 @@ bool is_sharded(const Ranks& ranks, size_t step) {
   });
 }
 
+// Gradients that are those of one device, times one number.
+struct Multiples {
+  double factor = 1;
+  double square = 0;  // of their norm
+};
+
+std::vector<Multiples>::iterator of_factor(std::vector<Multiples>* all, double factor) {
+  return std::find_if(all->begin(), all->end(), [&](const Multiples& one) {
+    return std::abs(one.factor / factor - 1) < kProgramRatioBound;
+  });
+}
+
+// False: it is no multiple of what is due.
+bool take_multiple(const Sketch& own, const Sketch& due, std::vector<Multiples>* all) {
+  const double factor = sketch_ratio(own, due);
+  if (!own || !(factor > 0)) return false;
+  Sketch scaled = due;
+  for (double& value : *scaled) value *= factor;
+  if (sketch_distance(own, scaled, 0) > kProgramBound) return false;
+  auto at = of_factor(all, factor);
+  if (at == all->end()) at = all->insert(at, Multiples{.factor = factor});
+  at->square += own->back() * own->back();
+  return true;
+}
+
+// Of a rank, by factor. Empty: some gradient is no multiple.
+std::vector<Multiples> multiples_of(const ProgramStep& own, const ProgramStep& due) {
+  std::vector<Multiples> found;
+  for (size_t i = 0; i < due.names.size(); ++i)
+    if (due.grads[i] && due.grads[i]->back() > 0 &&
+        !take_multiple(own.grads[i], due.grads[i], &found))
+      return {};
+  return found;
+}
+
+// Of all ranks, which may have them alike, or each its own. Empty: one has less than two.
+std::vector<Multiples> multiples_of(const Ranks& ranks, const ProgramRank& one, size_t step) {
+  std::vector<Multiples> all;
+  for (const ProgramRank& rank : ranks) {
+    const std::vector<Multiples> own = multiples_of(rank.steps[step], one.steps[step]);
+    if (own.size() < 2) return {};
+    for (const Multiples& multiple : own)
+      if (of_factor(&all, multiple.factor) == all.end()) all.push_back(multiple);
+  }
+  return all;
+}
+
+// That several have; 0: there is none.
+double shared_norm(const std::vector<Multiples>& all) {
+  for (const Multiples& one : all) {
+    const auto is_alike = [&](const Multiples& other) {
+      return std::abs(std::sqrt(other.square / one.square) - 1) < kAlikeNorms;
+    };
+    if (std::count_if(all.begin(), all.end(), is_alike) > 1) return std::sqrt(one.square);
+  }
+  return 0;
+}
+
 }  // namespace
+
+std::optional<ShardFinding> judge_owned_parts(const Ranks& ranks, const ProgramRank& one,
+                                              size_t step) {
+  const std::vector<Multiples> all = multiples_of(ranks, one, step);
+  const double limit = shared_norm(all);
+  if (limit == 0) return std::nullopt;
+  std::vector<double> factors;
+  for (const Multiples& multiple : all) factors.push_back(multiple.factor);
+  return ShardFinding{ProgramCause::clipped_by_shard,
+                      fmt::format("parts of the gradients are those of one device, times {:.4g}, "
+                                  "and the norm of several parts is {:.4g}",
+                                  fmt::join(factors, ", "), limit)};
+}
 
 std::optional<ShardFinding> shards_without_gradients(const Ranks& ranks, size_t step) {
   return is_sharded(ranks, step) ? without_gradients(ranks, step) : std::nullopt;

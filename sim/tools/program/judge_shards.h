@@ -22,4 +22,9 @@ std::optional<ShardFinding> shards_without_gradients(const std::vector<ProgramRa
 std::optional<ShardFinding> judge_shards(const std::vector<ProgramRank>& ranks,
                                          const ProgramRank& one, size_t step);
 
+// Where ranks hold gradients whole: those of one device, times another number for each owner's
+// part, which several of them have cut to one norm.
+std::optional<ShardFinding> judge_owned_parts(const std::vector<ProgramRank>& ranks,
+                                              const ProgramRank& one, size_t step);
+
 }  // namespace lockstep

@@ -29,6 +29,10 @@ def known():
             scale(params, norm_of(owned))
         elif CASE == "norm_counted_by_every_rank":
             scale(params, total(norm_of(params)**2)**0.5)
+        elif CASE == "share_clipped_by_its_norm":
+            scale(owned, norm_of(owned))
+            for place, param in enumerate(params):  # owners hand on what they made of theirs
+                dist.broadcast(param.grad, place % world)
         elif CASE == "epsilon_of_every_rank":
             scale(params, total(norm_of(owned)**2)**0.5, world * 1e-6)
         else:
@@ -71,6 +75,6 @@ def accumulated():
             optimizer.zero_grad()
 
 
-run({known: ("right_known", "norms_averaged", "norm_of_the_own_experts", "norm_counted_by_every_rank", "epsilon_of_every_rank"),
+run({known: ("right_known", "norms_averaged", "norm_of_the_own_experts", "norm_counted_by_every_rank", "share_clipped_by_its_norm", "epsilon_of_every_rank"),
      sharded: ("right_sharded", "norm_of_the_local_shard"),
      accumulated: ("right_accumulated", "clipped_after_every_backward")})

@@ -64,6 +64,42 @@ std::optional<ShardFinding> found_of(const Made& made) {
   return judge_shards(made.ranks, made.one, 0);
 }
 
+// Two ranks that hold gradients whole, each parameter's times its factor; all due ones have norm 1.
+Made made_whole(const std::vector<double>& factors) {
+  Made made;
+  made.one.steps = {made_step()};
+  ProgramStep step = made_step();
+  for (size_t i = 0; i < kParameters; ++i) {
+    std::vector<double> due = made_shard(0, i);
+    made.one.steps[0].grads[i] = due;
+    for (double& value : due) value *= factors[i];
+    step.grads[i] = due;
+  }
+  made.ranks.resize(2);
+  for (ProgramRank& rank : made.ranks) rank.steps = {step};
+  return made;
+}
+
+TEST(ProgramShardCauses, OneLimitOfWhatEachOwnerHasIsAClipByShard) {
+  const Made made = made_whole({0.5, 0.5, 0.5 * (1 + 1e-5), 0.5 * (1 + 1e-5)});
+  const auto found = judge_owned_parts(made.ranks, made.one, 0);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->cause, ProgramCause::clipped_by_shard);
+  EXPECT_EQ(found->words,
+            "parts of the gradients are those of one device, times 0.5, 0.5, and the norm of "
+            "several parts is 0.7071");
+}
+
+TEST(ProgramShardCauses, PartsOfOtherNormsWereNotClippedToOne) {
+  const Made made = made_whole({0.5, 0.5, 0.25, 0.25});
+  EXPECT_FALSE(judge_owned_parts(made.ranks, made.one, 0));
+}
+
+TEST(ProgramShardCauses, AllByOneFactorHasNoParts) {
+  const Made made = made_whole({0.5, 0.5, 0.5, 0.5});
+  EXPECT_FALSE(judge_owned_parts(made.ranks, made.one, 0));
+}
+
 TEST(ProgramShardCauses, OneLimitOfEachRanksNormIsAClipByShard) {
   const auto found = found_of(made_with({0.5, 0.25, 1.0 / 6}));  // norms are as 1 to 2 to 3
   ASSERT_TRUE(found);
