@@ -14,6 +14,7 @@ constexpr int64_t kAlternativeSteps = 3;  // buckets are rebuilt after the first
 MachineModel machine_of(MachineModel machine, const Alternative& one) {
   slow_link(one.link_slower, &machine.cost.link);
   slow_link(one.across_slower, &machine.cost.across);
+  slow_cores(one.cores_slower, &machine.cost);
   delay_messages(one.latency, &machine.cost.link);
   delay_messages(one.across_latency, &machine.cost.across);
   machine.bucket_ns = one.bucket_ns;
@@ -39,6 +40,10 @@ Expected<double> step_ms(const RunPlan& plan, const MachineModel& machine, Simul
 
 void slow_link(double factor, LinkCost* link) {
   link->beta_fs_per_byte = std::llround(static_cast<double>(link->beta_fs_per_byte) * factor);
+}
+
+void slow_cores(double factor, CostModel* cost) {
+  cost->core_fs_per_byte = std::llround(static_cast<double>(cost->core_fs_per_byte) * factor);
 }
 
 void delay_messages(double factor, LinkCost* link) {

@@ -17,6 +17,8 @@ inline constexpr double kLeastError = 0.005;
 
 // So many times less bandwidth.
 void slow_link(double factor, LinkCost* link);
+// So many times as long for a byte that the ranks of a host share.
+void slow_cores(double factor, CostModel* cost);
 // So many times the latency.
 void delay_messages(double factor, LinkCost* link);
 

@@ -49,6 +49,8 @@ class TableReader {
   PublishedRow row(size_t i) {
     const Json& json = document_["rows"][i];
     PublishedRow row;
+    row.place = {file_, 0, 0, pointer_of(i), "", ""};
+    places_.locate(row.place.pointer, false, &row.place);
     row.ranks = json["ranks"].get<int64_t>();
     if (json.contains("bucket_cap_mb")) row.cap_mb = json["bucket_cap_mb"].get<double>();
     row.synchronized = json.value("synchronized", true);

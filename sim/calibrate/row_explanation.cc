@@ -10,11 +10,6 @@
 namespace lockstep {
 namespace {
 
-void slow_links(double factor, MachineModel* machine) {
-  slow_link(factor, &machine->cost.link);
-  slow_link(factor, &machine->cost.across);
-}
-
 void slow_messages(double factor, MachineModel* machine) {
   delay_messages(factor, &machine->cost.link);
   delay_messages(factor, &machine->cost.across);
@@ -28,6 +23,12 @@ std::string changed(const char* what, double slower) {
 }
 
 }  // namespace
+
+void slow_links(double factor, MachineModel* machine) {
+  slow_link(factor, &machine->cost.link);
+  slow_link(factor, &machine->cost.across);
+  slow_cores(factor, &machine->cost);
+}
 
 void apply(const RowExplanation& explanation, Guess* guess) {
   guess->machine.bucket_ns = std::llround(explanation.bucket_us * 1e3);

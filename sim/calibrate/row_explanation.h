@@ -65,6 +65,8 @@ struct RowExplanation {
 };
 std::string to_text(const RowExplanation& explanation);
 
+// All links, and what the ranks of a host share.
+void slow_links(double factor, MachineModel* machine);
 // On the machine of `guess`.
 void apply(const RowExplanation& explanation, Guess* guess);
 

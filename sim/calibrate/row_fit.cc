@@ -4,44 +4,23 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <utility>
 
 #include "sim/calibrate/alternatives.h"
+#include "sim/calibrate/row_doubts.h"
 #include "sim/des/job_of_plan.h"
 
 namespace lockstep {
 namespace {
 
 constexpr double kMostOneRankUs = 1e5;  // where nothing else could explain it
-constexpr int kMostGuesses = 100;
-constexpr double kNear = 1e-7;
-
-// A value from which on a step takes `ms`, by less than kNear more. Steps never get shorter with
-// it: in between on a line, but for every third time, so that a bend in it is not approached for
-// ever.
-std::optional<double> value_giving(double ms, double least, double most,
-                                   const std::function<double(double)>& step_ms) {
-  double below = step_ms(least), above = step_ms(most);
-  if (below >= ms || above < ms) return std::nullopt;
-  for (int i = 0; i < kMostGuesses && above > ms * (1 + kNear); ++i) {
-    double middle = least + (most - least) * (ms - below) / (above - below);
-    if (std::isinf(above))
-      middle = least > 0 ? std::sqrt(least * most) : (least + most) / 2;
-    else if (i % 3 == 2 || middle <= least || middle >= most)
-      middle = (least + most) / 2;
-    const double at = step_ms(middle);
-    (at < ms ? least : most) = middle;
-    (at < ms ? below : above) = at;
-  }
-  return most;
-}
 
 class RowFitter {
  public:
-  RowFitter(const RunPlan& plan, const MachineModel& machine, const PublishedTable& table)
-      : simulator_(plan), table_(table), base_{machine} {
+  RowFitter(const RunPlan& plan, const MachineModel& machine, const PublishedTable& table,
+            const RowProgress& progress)
+      : simulator_(plan), table_(table), progress_(progress), base_{machine} {
     for (const PublishedRow& row : table.rows) {
       if (row.fitted) fitted_ = row;
       if (!row.synchronized) alone_ = row;
@@ -53,6 +32,8 @@ class RowFitter {
     if (InputErrors errors = fit_compute(); !errors.empty()) return errors;
     explain();
     if (!is_explained()) return unexplained();
+    fit_.warnings = doubts_of(table_);
+    doubt_links();
     take_the_middle();
     predict();
     fill_accuracy();
@@ -60,6 +41,10 @@ class RowFitter {
   }
 
  private:
+  void tell(const std::string& what) const {
+    if (progress_) progress_(what);
+  }
+
   static InputError refused(const std::string& message, const std::string& allowed) {
     InputError error;
     error.message = message;
@@ -71,6 +56,7 @@ class RowFitter {
 
   InputErrors check() {
     for (const PublishedRow& row : table_.rows) {
+      tell("reading the rows");
       if (row.cap_mb && !simulator_.has_cap())
         return {refused(fmt::format("a row of {} ranks has a bucket_cap_mb, but the scenario's "
                                     "reducer has no cap",
@@ -78,11 +64,16 @@ class RowFitter {
                         "rows without it, or a reducer with buckets")};
       const auto planned = simulator_.job(base_, place_of(row));
       if (!planned) return planned.errors();
-      for (const std::string& note : planned.value().notes)
-        if (std::find(fit_.notes.begin(), fit_.notes.end(), note) == fit_.notes.end())
-          fit_.notes.push_back(note);
+      for (const std::string& note : planned.value().notes) note_once(note);
+      for (const std::string& note : unused_keys(base_.machine, planned.value().job.cost.algorithm))
+        note_once(note);
     }
     return {};
+  }
+
+  void note_once(const std::string& note) {
+    if (std::find(fit_.notes.begin(), fit_.notes.end(), note) == fit_.notes.end())
+      fit_.notes.push_back(note);
   }
 
   // So that one rank without a reducer takes what its row says.
@@ -199,6 +190,7 @@ class RowFitter {
   void add(Excess excess, RowExplanation one, double least, double most) {
     one.excess = excess;
     for (const double spread : spreads()) {
+      tell(fmt::format("fitting explanation {}", fit_.explanations.size() + 1));
       one.spread = spread;
       const auto value = value_giving(fitted_.ms, least, most, [&](double guess) {
         one.value = guess;
@@ -206,6 +198,22 @@ class RowFitter {
       });
       one.value = value.value_or(0);
       if (value) fit_.explanations.push_back(one);
+    }
+  }
+
+  // Rows that no compute leaves time for, on links as the machine says.
+  void doubt_links() {
+    Guess least = base_;
+    least.compute *= 1e-6;
+    for (const PublishedRow& row : table_.rows) {
+      if (row.ranks == 1) continue;
+      const double least_ms = simulator_.step_ms(least, place_of(row));
+      if (row.ms >= least_ms * (1 - 2 * kLeastError)) continue;
+      InputError& warning = fit_.warnings.emplace_back(row.place);
+      warning.message = fmt::format(
+          "a step of {} ranks takes {:.6g} ms, and its collectives alone {:.6g} ms on the machine: "
+          "its links are slower than those of the row",
+          row.ranks, row.ms, least_ms);
     }
   }
 
@@ -257,8 +265,17 @@ class RowFitter {
     }
     middle_.machine.parameter_ns +=
         std::llround(std::min(parameter_us / 2, kMostParameterUs) * 1e3);
+    slow_what_is_left(bucket_us);
     middle_.machine.sync_ns += std::llround(
         std::max(0.0, fitted_.ms - simulator_.step_ms(middle_, place_of(fitted_))) * 1e6);
+  }
+
+  // What every step takes beside is a small part of it, or rather links are slow.
+  void slow_what_is_left(double bucket_us) {
+    const double without_ms = (1 - kMostBeside) * fitted_.ms;
+    const auto slower =
+        has_links() ? solved({Excess::link, bucket_us}, 1, kMostSlower, without_ms) : std::nullopt;
+    if (slower) slow_links(*slower, &middle_.machine);
   }
 
   // Half of what would make the row by itself.
@@ -272,8 +289,12 @@ class RowFitter {
     return most.value_or(0) / 2;
   }
 
-  std::optional<double> solved(RowExplanation explanation, double least, double most) const {
-    return value_giving(fitted_.ms, least, most, [&](double guess) {
+  std::optional<double> solved(const RowExplanation& explanation, double least, double most) const {
+    return solved(explanation, least, most, fitted_.ms);
+  }
+  std::optional<double> solved(RowExplanation explanation, double least, double most,
+                               double ms) const {
+    return value_giving(ms, least, most, [&](double guess) {
       Guess tried = middle_;
       explanation.value = guess;
       explanation.spread = middle_.machine.rank_spread;
@@ -285,6 +306,7 @@ class RowFitter {
   void predict() {
     for (const PublishedRow& row : table_.rows) {
       if (!row.synchronized) continue;
+      tell(fmt::format("simulating row {} of {}", fit_.rows.size() + 1, table_.rows.size()));
       PredictedRow predicted{row};
       predicted.ms = simulator_.step_ms(middle_, place_of(row));
       predicted.low = predicted.high = predicted.ms;
@@ -341,7 +363,9 @@ class RowFitter {
       delay_messages(kLatencyRange, slower);
     };
     slow(said.across, &machine->cost.across);
-    if (fitted_.ranks == 1) slow(said.link, &machine->cost.link);
+    if (fitted_.ranks > 1) return;
+    slow(said.link, &machine->cost.link);
+    slow_cores(unseen_slower(said.link, 1), &machine->cost);
   }
 
   // Under the explanation, with the machine's links or, where the fitted row does not go over them,
@@ -386,6 +410,10 @@ class RowFitter {
          .across_slower = slower(cost.across, middle.across),
          .latency = longer(cost.link, middle.link),
          .across_latency = longer(cost.across, middle.across),
+         .cores_slower = cost.core_fs_per_byte == 0
+                             ? 1
+                             : static_cast<double>(cost.core_fs_per_byte) /
+                                   static_cast<double>(middle.core_fs_per_byte),
          .bucket_ns = guess.machine.bucket_ns,
          .parameter_ns = guess.machine.parameter_ns,
          .sync_ns = guess.machine.sync_ns,
@@ -448,6 +476,7 @@ class RowFitter {
 
   const RowSimulator simulator_;
   const PublishedTable& table_;
+  const RowProgress& progress_;
   Guess base_, middle_;
   PublishedRow fitted_;
   std::optional<PublishedRow> alone_;
@@ -458,8 +487,8 @@ class RowFitter {
 }  // namespace
 
 Expected<RowFit> fit_row(const RunPlan& plan, const MachineModel& machine,
-                         const PublishedTable& table) {
-  return RowFitter(plan, machine, table).fit();
+                         const PublishedTable& table, const RowProgress& progress) {
+  return RowFitter(plan, machine, table, progress).fit();
 }
 
 }  // namespace lockstep

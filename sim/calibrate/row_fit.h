@@ -1,7 +1,6 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -30,12 +29,16 @@ struct RowFit {
   std::vector<RowExplanation> explanations;
   std::vector<PredictedRow> rows;  // as the table's, without that of compute alone
   std::vector<std::string> notes;
+  InputErrors warnings;   // of rows that contradict each other, or the machine
   bool emulated = false;  // the scenario's compute, which no machine file says
 };
+
+// Before each part of the work, what it is.
+using RowProgress = std::function<void(const std::string&)>;
 
 // Bad input: what virtual time does not take, caps where there are none, a row that no explanation
 // gives.
 Expected<RowFit> fit_row(const RunPlan& plan, const MachineModel& machine,
-                         const PublishedTable& table);
+                         const PublishedTable& table, const RowProgress& progress = {});
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "sim/calibrate/row_simulator.h"
 
+#include <cmath>
 #include <limits>
 
 #include "sim/calibrate/alternatives.h"
@@ -10,6 +11,8 @@
 namespace lockstep {
 namespace {
 
+constexpr int kMostGuesses = 100;
+constexpr double kNear = 1e-7;
 constexpr int64_t kSteps = 3;  // buckets are rebuilt after the first
 
 }  // namespace
@@ -47,6 +50,23 @@ double RowSimulator::step_ms(const Guess& guess, const Place& place) const {
   const auto run = simulate(planned.value().job, {});
   if (!run || run.value().failure) return std::numeric_limits<double>::infinity();
   return numbers_of(planned.value().job, run.value()).step_ms;
+}
+
+std::optional<double> value_giving(double ms, double least, double most,
+                                   const std::function<double(double)>& step_ms) {
+  double below = step_ms(least), above = step_ms(most);
+  if (below >= ms || above < ms) return std::nullopt;
+  for (int i = 0; i < kMostGuesses && above > ms * (1 + kNear); ++i) {
+    double middle = least + (most - least) * (ms - below) / (above - below);
+    if (std::isinf(above))
+      middle = least > 0 ? std::sqrt(least * most) : (least + most) / 2;
+    else if (i % 3 == 2 || middle <= least || middle >= most)
+      middle = (least + most) / 2;
+    const double at = step_ms(middle);
+    (at < ms ? least : most) = middle;
+    (at < ms ? below : above) = at;
+  }
+  return most;
 }
 
 }  // namespace lockstep

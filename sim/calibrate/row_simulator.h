@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "scenarios/base/error.h"
@@ -43,5 +44,11 @@ class RowSimulator {
   Expected<PlannedJob> job_of(const Guess& guess, const Place& place, bool taken_before) const;
   const RunPlan& plan_;
 };
+
+// A value from which on a step takes `ms`, by less than a ten-millionth more. Steps never get
+// shorter with it: in between on a line, but for every third time, so that a bend in it is not
+// approached for ever.
+std::optional<double> value_giving(double ms, double least, double most,
+                                   const std::function<double(double)>& step_ms);
 
 }  // namespace lockstep

@@ -1,7 +1,6 @@
 #include "sim/cli/simulate_jobs.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,13 +8,13 @@
 #include <tuple>
 #include <utility>
 
-#include "scenarios/base/clock.h"
 #include "scenarios/base/text.h"
 #include "sim/calibrate/alternatives.h"
 #include "sim/cli/cap_advice.h"
 #include "sim/cli/execution.h"
 #include "sim/cli/outputs.h"
 #include "sim/cli/simulate_notes.h"
+#include "sim/cli/simulation_progress.h"
 #include "sim/des/job_of_plan.h"
 #include "sim/des/records.h"
 #include "sim/des/simulate.h"
@@ -26,7 +25,6 @@
 #include "sim/report/fault_marks.h"
 #include "sim/report/html/timeline.h"
 #include "sim/report/machine.h"
-#include "sim/report/moving_line.h"
 #include "sim/report/timeline_svg.h"
 
 namespace lockstep {
@@ -45,8 +43,9 @@ InputErrors once_each(const InputErrors& errors) {
 // Ranks of a run that is told rank by rank, and judged.
 constexpr int64_t kMostJudged = 64;
 
-SimulateOptions options_of(const SimulateVerb& verb) {
+SimulateOptions options_of(const SimulateVerb& verb, SimulationProgress* progress) {
   SimulateOptions options;
+  options.progress = [progress](int64_t done, int64_t of) { progress->step(done, of); };
   options.threads = verb.threads;
   if (!verb.engine.empty()) options.engine = engine_of(verb.engine).value();
   return options;
@@ -152,13 +151,14 @@ void tell_without(const PlannedJob& planned, SimulatedLine* line) {
 }
 
 // With the records of all ranks, as of a real run.
-Expected<SimulatedLine> recorded_line(const SimulateVerb& verb, const RunPlan& plan,
-                                      const PlannedJob& planned, SimulatedLine line) {
+Expected<SimulatedLine> recorded_line(const SimulateVerb& verb, SimulationProgress* progress,
+                                      const RunPlan& plan, const PlannedJob& planned,
+                                      SimulatedLine line) {
   RunPlan asked = plan;
   expect_times_only(&asked.scenario);
   VirtualRecords records(asked, planned);
-  const auto run =
-      simulate(planned.job, options_of(verb), [&](const StepTrace& trace) { records.add(trace); });
+  const auto run = simulate(planned.job, options_of(verb, progress),
+                            [&](const StepTrace& trace) { records.add(trace); });
   if (!run) return run.errors();
   fill(planned, run.value(), &line);
   note_timeouts(plan, as_asked(verb), &line);
@@ -178,20 +178,21 @@ InputError too_many(const PlannedJob& planned) {
       fmt::format("at most {} for --trace, --svg and --out", kMostRecorded));
 }
 
-Expected<SimulatedLine> simulated_line(const SimulateVerb& verb, const MachineModel& machine,
-                                       const RunPlan& plan) {
+Expected<SimulatedLine> simulated_line(const SimulateVerb& verb, SimulationProgress* progress,
+                                       const MachineModel& machine, const RunPlan& plan) {
   const SimulatedAs as = as_asked(verb);
   const auto planned = job_of_plan(plan, machine, as);
   if (!planned) return planned.errors();
   SimulatedLine line = line_of(plan, planned.value(), as);
   note_rounds(verb, machine, planned.value().job, &line);
   note_machine(machine, planned.value().job, &line);
+  note_seed(verb, plan, planned.value().job, &line);
   const bool small = planned.value().job.ranks <= kMostJudged &&
                      recorded_events(planned.value()) <= kMostRecorded / 10;
   const bool wanted = !verb.trace.path.empty() || !verb.svg.empty() || !verb.out.empty();
   if (wanted && recorded_events(planned.value()) > kMostRecorded) return too_many(planned.value());
-  if (small || wanted) return recorded_line(verb, plan, planned.value(), line);
-  const auto run = simulate(planned.value().job, options_of(verb));
+  if (small || wanted) return recorded_line(verb, progress, plan, planned.value(), line);
+  const auto run = simulate(planned.value().job, options_of(verb, progress));
   if (!run) return run.errors();
   fill(planned.value(), run.value(), &line);
   note_timeouts(plan, as, &line);
@@ -200,10 +201,11 @@ Expected<SimulatedLine> simulated_line(const SimulateVerb& verb, const MachineMo
 
 // How often a run without a time-out would pass it, and what the job's faults cost a step. `run` is
 // the job's own, which is the one without a time-out too, unless it was ended by one.
-void compare_with_ideal(const SimulateVerb& verb, Job job, const SimulatedRun& run,
-                        SimulatedLine* line) {
+void compare_with_ideal(const SimulateVerb& verb, SimulationProgress* progress, Job job,
+                        const SimulatedRun& run, SimulatedLine* line) {
   const int64_t limit_ns = std::exchange(job.collective_ns, 0);
-  const auto patient = run.failure ? simulate(job, options_of(verb)) : Expected<SimulatedRun>(run);
+  const auto patient =
+      run.failure ? simulate(job, options_of(verb, progress)) : Expected<SimulatedRun>(run);
   if (patient && limit_ns > 0 && !patient.value().failure) {
     int64_t hits = 0;
     for (const StepNumbers& step : patient.value().steps)
@@ -213,7 +215,7 @@ void compare_with_ideal(const SimulateVerb& verb, Job job, const SimulatedRun& r
   }
   if (job.schedule.touched.empty()) return;
   job.schedule = {};
-  const auto ideal = simulate(job, options_of(verb));
+  const auto ideal = simulate(job, options_of(verb, progress));
   if (ideal && line->numbers.steps > 0)
     line->straggler_ms = line->numbers.step_ms - numbers_of(job, ideal.value()).step_ms;
 }
@@ -239,20 +241,21 @@ InputErrors add_error(const MachineModel& machine, const RunPlan& plan, const Jo
   return {};
 }
 
-Expected<SimulatedLine> predicted_line(const SimulateVerb& verb, const MachineModel& machine,
-                                       const RunPlan& plan, const PlannedJob& planned,
-                                       const SimulatedAs& as) {
+Expected<SimulatedLine> predicted_line(const SimulateVerb& verb, SimulationProgress* progress,
+                                       const MachineModel& machine, const RunPlan& plan,
+                                       const PlannedJob& planned, const SimulatedAs& as) {
   SimulatedLine line = line_of(plan, planned, as);
   const Job& job = planned.job;
-  const auto run = simulate(job, options_of(verb));
+  const auto run = simulate(job, options_of(verb, progress));
   if (!run) return run.errors();
   fill(planned, run.value(), &line);
   // Of alike ranks whose every bucket is late by a draw of its own the skew is not known.
   const bool late = !job.schedule.touched.empty() || (job.noise.any() && !job.noise.per_bucket);
-  if (late) compare_with_ideal(verb, job, run.value(), &line);
+  if (late) compare_with_ideal(verb, progress, job, run.value(), &line);
   note_timeouts(plan, as, &line);
   if (line.numbers.steps > 0) line.efficiency = compute_ms(job) / line.numbers.step_ms;
   note_machine(machine, job, &line);
+  note_seed(verb, plan, job, &line);
   if (InputErrors problems = add_error(machine, plan, job, as, &line); !problems.empty())
     return problems;
   if (InputErrors problems = add_long_run(verb, machine, plan.scenario.seed, &line);
@@ -275,27 +278,6 @@ bool is_known(const Layout& layout, double cap_mb, std::vector<Layout>* layouts,
   return true;
 }
 
-// Of many simulations that together take more than a second.
-class SimulationProgress {
- public:
-  SimulationProgress(const SimulateVerb& verb, size_t count)
-      : line_(!verb.quiet && can_move(STDERR_FILENO)), count_(count), begin_ns_(now_ns()) {}
-
-  // Before each of them.
-  void next(const std::string& what) {
-    ++at_;
-    if (now_ns() - begin_ns_ > kShownAfterNs)
-      line_.show(fmt::format("simulating {} of {}{}", at_, count_, what));
-  }
-
- private:
-  static constexpr int64_t kShownAfterNs = 1'000'000'000;
-  MovingLine line_;
-  const size_t count_;
-  const int64_t begin_ns_;
-  size_t at_ = 0;
-};
-
 std::string words_of(const SimulatedAs& as) {
   std::string words;
   if (as.ranks) words += fmt::format(", {} ranks", *as.ranks);
@@ -310,10 +292,11 @@ Expected<std::vector<SimulatedLine>> simulate_plans(const SimulateVerb& verb,
                                                     const std::vector<RunPlan>& plans) {
   std::vector<SimulatedLine> lines;
   InputErrors errors;
-  SimulationProgress progress(verb, plans.size());
+  SimulationProgress progress(verb.quiet);
+  size_t at = 0;
   for (const RunPlan& plan : plans) {
-    progress.next(": " + plan.scenario.name);
-    auto line = simulated_line(verb, machine, plan);
+    progress.next(fmt::format("simulating {} of {}: {}", ++at, plans.size(), plan.scenario.name));
+    auto line = simulated_line(verb, &progress, machine, plan);
     const InputErrors problems =
         line ? add_long_run(verb, machine, plan.scenario.seed, &line.value()) : line.errors();
     if (problems.empty()) lines.push_back(std::move(line.value()));
@@ -335,13 +318,15 @@ Expected<PredictionJobs> predict(const SimulateVerb& verb, const MachineModel& m
   PredictionJobs prediction;
   std::vector<Layout> layouts;
   std::optional<Accuracy> accuracy;
-  SimulationProgress progress(verb, worlds.size() * caps.size());
+  SimulationProgress progress(verb.quiet);
+  size_t at = 0;
   for (const auto& world : worlds)
     for (const auto& cap : caps) {
       SimulatedAs as = as_asked(verb);
       as.ranks = world;
       as.cap_mb = cap;
-      progress.next(words_of(as));
+      progress.next(
+          fmt::format("simulating {} of {}{}", ++at, worlds.size() * caps.size(), words_of(as)));
       const auto planned = job_of_plan(plan, machine, as);
       if (!planned) return planned.errors();
       const Job& job = planned.value().job;
@@ -349,7 +334,7 @@ Expected<PredictionJobs> predict(const SimulateVerb& verb, const MachineModel& m
       if (cap &&
           is_known({job.ranks, job.first_step, job.settled}, *cap, &layouts, &prediction.lines))
         continue;
-      auto line = predicted_line(verb, machine, plan, planned.value(), as);
+      auto line = predicted_line(verb, &progress, machine, plan, planned.value(), as);
       if (!line) return line.errors();
       prediction.lines.push_back(std::move(line.value()));
     }

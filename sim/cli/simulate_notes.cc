@@ -6,6 +6,7 @@
 #include <string>
 
 #include "scenarios/base/text.h"
+#include "sim/fault/acts/moments.h"
 
 namespace lockstep {
 namespace {
@@ -58,6 +59,8 @@ void note_machine(const MachineModel& machine, const Job& job, SimulatedLine* li
         static_cast<double>(job.forward_ns) * 1e-6, static_cast<double>(job.backward_ns) * 1e-6,
         machine.accuracy->forward_ms, machine.accuracy->backward_ms));
   if (const std::string words = outside_measured(job); !words.empty()) line->notes.push_back(words);
+  for (const std::string& words : unused_keys(machine, job.cost.algorithm))
+    line->notes.push_back(words);
   if (!machine.why_not_compared.empty()) line->notes.push_back(machine.why_not_compared);
   if (job.cost.rails && job.cost.algorithm == Algorithm::hierarchical && !job.shards)
     line->notes.push_back("rings across hosts keep to their rails, which cost them nothing");
@@ -69,6 +72,17 @@ void note_machine(const MachineModel& machine, const Job& job, SimulatedLine* li
         fmt::format("{} NICs a host: in a {} one rank of a host sends out of it at a time, over "
                     "one of them",
                     job.cost.nics_per_host, to_word(job.cost.algorithm)));
+}
+
+void note_seed(const SimulateVerb& verb, const RunPlan& plan, const Job& job, SimulatedLine* line) {
+  if (!verb.selection.seed || verb.mtbf_hours || job.noise.any()) return;
+  const auto moments = moments_of(plan.scenario);
+  if (std::any_of(moments.begin(), moments.end(),
+                  [](const FaultMoments& fault) { return fault.draws(); }))
+    return;
+  line->notes.emplace_back(
+      "--seed changes no time: nothing is drawn without noise, faults that are drawn, or "
+      "--mtbf-hours");
 }
 
 void note_rounds(const SimulateVerb& verb, const MachineModel& machine, const Job& job,

@@ -105,6 +105,7 @@ std::vector<Alternative> alternatives_of(const Json& list) {
     one.across_slower = json.value("across_slower", 1.0);
     one.latency = json.value("latency", 1.0);
     one.across_latency = json.value("across_latency", 1.0);
+    one.cores_slower = json.value("cores_slower", 1.0);
     one.bucket_ns = ns_of_key(json, "bucket_us", 1e3);
     one.parameter_ns = ns_of_key(json, "parameter_us", 1e3);
     one.sync_ns = ns_of_key(json, "sync_ms", 1e6);
@@ -120,6 +121,7 @@ Json json_of(const Alternative& one) {
                {"across_slower", one.across_slower},
                {"latency", one.latency},
                {"across_latency", one.across_latency},
+               {"cores_slower", one.cores_slower},
                {"bucket_us", static_cast<double>(one.bucket_ns) * 1e-3},
                {"parameter_us", static_cast<double>(one.parameter_ns) * 1e-3},
                {"sync_ms", static_cast<double>(one.sync_ns) * 1e-6},
@@ -166,6 +168,8 @@ InputErrors take(const Json& json, MachineModel* machine) {
   }
   cost.link = link_of(json.value("link", Json()), cost.link);
   machine->says_across = json.contains("across");
+  machine->says_link = json.contains("link");
+  machine->says_cores = json.contains("core_mb_per_s") || json.value("cores_per_host", 0) > 0;
   cost.across =
       link_of(json.value("across", Json()), json.contains("link") ? cost.link : cost.across);
   cost.ranks_per_host = json.value("ranks_per_host", cost.ranks_per_host);
@@ -231,8 +235,9 @@ std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& f
   Json json = {{"format", "lockstep_machine"}, {"version", 1}};
   json["fitted_on"] = machine.fitted_on;
   if (machine.algorithm) json["algorithm"] = to_word(*machine.algorithm);
+  const bool hosts = cost.ranks_per_host > 1 || machine.algorithm == Algorithm::hierarchical;
   json["link"] = json_of(cost.link);
-  json["across"] = json_of(cost.across);
+  if (hosts) json["across"] = json_of(cost.across);
   json["ranks_per_host"] = cost.ranks_per_host;
   for (const CostModel::Mesh& row : cost.mesh) json["mesh_links"].push_back({row.ranks, row.links});
   if (cost.nics_per_host > 0) json["nics_per_host"] = cost.nics_per_host;
@@ -242,8 +247,10 @@ std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& f
   if (cost.oversubscription_millis > 1000)
     json["oversubscription"] = static_cast<double>(cost.oversubscription_millis) / 1000;
   json["overhead_us"] = static_cast<double>(cost.overhead_ns) * 1e-3;
-  if (cost.core_fs_per_byte > 0) json["core_mb_per_s"] = mb_per_s_of(cost.core_fs_per_byte);
-  json["cores_per_host"] = cost.cores_per_host;
+  if (cost.core_fs_per_byte > 0) {
+    json["core_mb_per_s"] = mb_per_s_of(cost.core_fs_per_byte);
+    json["cores_per_host"] = cost.cores_per_host;
+  }
   json["channels"] = machine.channels;
   json["overlap_slowdown"] = machine.overlap_slowdown;
   json["comm_slowdown"] = machine.comm_slowdown;
@@ -302,6 +309,26 @@ LinkCost preset_link(double latency_us, double mb_per_s) {
 }
 
 }  // namespace
+
+std::vector<std::string> unused_keys(const MachineModel& machine, Algorithm algorithm) {
+  const CostModel& cost = machine.cost;
+  std::vector<std::string> unused;
+  const auto add = [&](bool said, const char* key, const char* why) {
+    if (said) unused.push_back(fmt::format("{} of the machine changes nothing: {}", key, why));
+  };
+  if (!cost.tables.empty()) {
+    const char* measured = "collectives take what was measured (tables)";
+    add(machine.says_link, "link", measured);
+    add(machine.says_across, "across", measured);
+    add(machine.says_cores, "core_mb_per_s or cores_per_host", measured);
+    return unused;
+  }
+  add(machine.says_across && cost.ranks_per_host == 1 && algorithm != Algorithm::hierarchical,
+      "across", "hosts are not told apart (ranks_per_host)");
+  add(cost.cores_per_host > 0 && cost.core_fs_per_byte == 0, "cores_per_host",
+      "nobody says what a core moves (core_mb_per_s)");
+  return unused;
+}
 
 double slowest_of(int64_t ranks, double spread) {
   const auto count = static_cast<double>(ranks);

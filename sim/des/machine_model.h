@@ -31,6 +31,7 @@ struct Alternative {
   double compute = 1;                         // so many times as long as on the machine
   double link_slower = 1, across_slower = 1;  // so many times less bandwidth
   double latency = 1, across_latency = 1;     // so many times as long for a message
+  double cores_slower = 1;                    // so many times as long for a byte in a core
   int64_t bucket_ns = 0, parameter_ns = 0, sync_ns = 0;
   double rank_spread = 0;
   // sync_ns is that of steps of so many ranks, and may grow with log2 of them, or shrink with the
@@ -65,8 +66,13 @@ struct MachineModel {
   std::vector<Alternative> alternatives = {};
   // Links between hosts are its own, not those of the default machine.
   bool says_across = false;
+  // Its file says these beside measured tables.
+  bool says_link = false, says_cores = false;
   std::string why_not_compared = {};  // what was changed of a machine whose accuracy was known
 };
+
+// What the machine says that counts nowhere where all-reduces go by this algorithm, each with why.
+std::vector<std::string> unused_keys(const MachineModel& machine, Algorithm algorithm);
 
 // How many times as long as the average rank's the compute of the slowest of so many takes, where
 // they are spread so far: 1 + spread x the expected largest of as many normal draws (Blom, 1958).

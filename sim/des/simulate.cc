@@ -231,6 +231,7 @@ Expected<SimulatedRun> simulate(const Job& job, const SimulateOptions& options,
       if (sink) sink(trace);
       if (walk.failure()) break;
       run.steps.push_back(numbers);
+      if (options.progress) options.progress(first + i, job.steps);
     }
   }
   run.failure = named(walk, job, run.engine, by_fronts);

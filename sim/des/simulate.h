@@ -125,6 +125,7 @@ Chance wilson(int64_t hits, int64_t of);
 struct SimulateOptions {
   std::optional<Engine> engine;  // nothing: the cheapest that is exact for this job
   int64_t threads = 0;           // 0: as many as there are cores. The result is the same.
+  std::function<void(int64_t done, int64_t of)> progress = {};  // after each step; may be empty
 };
 
 // "L0" ... "L4", or bad input.

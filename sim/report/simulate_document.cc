@@ -120,7 +120,8 @@ std::string over_days_text(const SimulateDocument& document, const Style& style)
 }
 
 std::string notes_text(const SimulateDocument& document) {
-  std::string text, last;
+  std::string text;
+  std::set<std::string> told;
   for (const SimulatedLine& line : document.lines)
     for (const double cap : line.same_caps_mb)
       text += fmt::format("note: at {} ranks bucket_cap_mb {} gives the buckets of {}\n",
@@ -128,8 +129,7 @@ std::string notes_text(const SimulateDocument& document) {
   for (const SimulatedLine& line : document.lines)
     for (const std::string& note : line.notes) {
       const std::string said = fmt::format("note: {}: {}\n", line.scenario, note);
-      if (said != last) text += said;
-      last = said;
+      if (told.insert(said).second) text += said;
     }
   return text;
 }

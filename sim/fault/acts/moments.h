@@ -23,6 +23,9 @@ class FaultMoments {
   const std::string& layer() const { return layer_; }  // empty: of none
   std::optional<double> factor() const { return factor_; }
 
+  // Does anything of it depend on the seed?
+  bool draws() const { return probability_ < 1 || distribution_ != Distribution::constant; }
+
   // What is drawn from for one rank; worth keeping where many steps are asked for.
   struct OfRank {
     bool any = false;  // does it act on the rank at all?

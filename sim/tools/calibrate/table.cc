@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "sim/cli/outputs.h"
 #include "sim/cli/simulate.h"
 #include "sim/cli/simulate_jobs.h"
+#include "sim/cli/simulation_progress.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/document.h"
 #include "sim/report/text_style.h"
@@ -102,6 +104,7 @@ std::string text_of_fit(const RowFit& fit, const PublishedTable& table) {
   std::string text = "published: " + printable(table.source) + "\n\n" + text_of_rows(fit) + "\n";
   text += text_of_caps(fit);
   text += text_of_explanations(fit.explanations);
+  for (const InputError& warning : fit.warnings) text += to_text(warning, "warning") + "\n";
   for (const std::string& note : fit.notes) text += "note: " + note + "\n";
   if (fit.emulated)
     text += fmt::format(
@@ -160,7 +163,10 @@ int calibrate_on_table(const TableOptions& options) {
   if (!machine) append(machine.errors(), &errors);
   if (!table) append(table.errors(), &errors);
   if (!errors.empty()) return bad_input(errors);
-  auto fit = fit_row(plan.value(), machine.value(), table.value());
+  auto progress = std::make_unique<SimulationProgress>(options.quiet);
+  auto fit = fit_row(plan.value(), machine.value(), table.value(),
+                     [&](const std::string& what) { progress->next(what); });
+  progress.reset();  // takes its line away
   if (!fit) return bad_input(fit.errors());
   RowFit& fitted = fit.value();
   fitted.machine.fitted_on = {table.value().source};

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "sim/calibrate/published_table.h"
+#include "sim/calibrate/row_doubts.h"
 
 namespace lockstep {
 namespace {
@@ -57,6 +58,25 @@ TEST(PublishedTable, OfManyWrongRowsTheFirstAreTold) {
   const auto table = read(rows);
   ASSERT_FALSE(table);
   EXPECT_EQ(table.errors().size(), 20U);
+}
+
+TEST(PublishedTable, RowsThatContradictEachOtherAreTold) {
+  using testing::HasSubstr;
+  const auto told = [](const std::string& rows) {
+    std::string text;
+    for (const InputError& warning : doubts_of(read(rows).value()))
+      text += to_text(warning, "warning") + "\n";
+    return text;
+  };
+  const std::string fitted = R"({"ranks": 8, "ms": 40, "fit": true})";
+  EXPECT_THAT(told(fitted + ",\n" + R"({"ranks": 8, "ms": 50})"),
+              testing::AllOf(HasSubstr("published_table.json:2:"), HasSubstr("warning"),
+                             HasSubstr("50 ms here and 40 ms in line 1")));
+  EXPECT_THAT(told(fitted + ",\n" + R"({"ranks": 1, "ms": 45, "synchronized": false})"),
+              HasSubstr("8 ranks takes 40 ms, less than one rank's 45 ms in line 2"));
+  EXPECT_EQ(told(fitted + R"(, {"ranks": 8, "ms": 40.2}, {"ranks": 1, "ms": 40.3})"), "");
+  EXPECT_EQ(told(fitted + R"(, {"ranks": 8, "ms": 50, "bucket_cap_mb": 1})"), "");
+  EXPECT_EQ(told(fitted + R"(, {"ranks": 16, "ms": 20, "accumulate_steps": 2})"), "");
 }
 
 }  // namespace

@@ -201,6 +201,35 @@ TEST(RowFit, NoStepHasTheRebuildOfBuckets) {
               static_cast<double>(run.steps.back().duration_ns) * 1e-6, 1e-6);
 }
 
+// GPUs without NVLink share their host's PCI Express: each rank more slows all of them.
+TEST(RowFit, RanksShareWhatTheirHostMoves) {
+  const RunPlan plan = resnet("vgg16");
+  MachineModel said = *machine_preset("100gbe");
+  said.cost.ranks_per_host = 8;
+  said.cost.cores_per_host = 1;
+  said.cost.core_fs_per_byte = said.cost.link.beta_fs_per_byte;
+  MachineModel made = said;
+  slow_cores(3, &made.cost);
+  PublishedTable table{"made", {{1, {}, 300, false, false}}};
+  for (const int64_t ranks : {2, 4, 8})
+    table.rows.push_back({ranks, 25.0, step_ms(plan, made, ranks, 25), true, ranks == 8});
+  const auto fit = fit_row(plan, said, table).value();
+  ASSERT_GT(table.rows[3].ms, 2 * table.rows[1].ms);
+  for (const PredictedRow& row : fit.rows) {
+    EXPECT_NEAR(row.ms / row.row.ms, 1, 0.2) << row.row.ranks;
+    EXPECT_GE(row.row.ms, row.low * 0.9999) << row.row.ranks;
+    EXPECT_LE(row.row.ms, row.high * 1.0001) << row.row.ranks;
+  }
+}
+
+// A step that is twice as long as compute does not wait for broadcasts of buffers.
+TEST(RowFit, WhatEachStepTakesBesideIsAPartOfIt) {
+  const PublishedTable table{"made", {{1, {}, 300, false, false}, {8, 25.0, 600, true, true}}};
+  const auto fit = fit_row(resnet("resnet50"), *machine_preset("25gbe"), table).value();
+  EXPECT_LE(static_cast<double>(fit.machine.sync_ns) * 1e-6, kMostBeside * 600 + 0.01);
+  EXPECT_NEAR(fit.rows[0].ms, 600, 0.1);
+}
+
 // A row of one host tells nothing of links between hosts.
 TEST(RowFit, LinksThatTheRowDoesNotGoOverMayBeSlower) {
   const RunPlan plan = resnet("resnet50");
@@ -284,6 +313,13 @@ TEST(RowFit, ARowThatCollectivesAloneExceedIsRefused) {
   const auto fit = fit_row(resnet("resnet50"), slow, table);
   ASSERT_FALSE(fit);
   EXPECT_THAT(fit.errors().front().message, testing::HasSubstr("its collectives alone"));
+}
+
+TEST(RowFit, ARowThatItsCollectivesExceedIsDoubted) {
+  const PublishedTable table{"made", {{2, 25.0, 500, true, true}, {8, 25.0, 100, true, false}}};
+  const auto fit = fit_row(resnet("resnet50"), *machine_preset("10gbe"), table).value();
+  ASSERT_EQ(fit.warnings.size(), 1U);
+  EXPECT_THAT(fit.warnings[0].message, testing::HasSubstr("8 ranks takes 100 ms, and its coll"));
 }
 
 // One rank sends nothing and waits for nobody.

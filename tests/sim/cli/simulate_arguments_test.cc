@@ -255,6 +255,32 @@ TEST(OptionUses, WhatWouldBeIgnoredIsRefused) {
   EXPECT_THAT(refused([](auto* v) { v->backward_ms = 3; }, real), IsEmpty());
 }
 
+// Of a machine's keys and of a seed it is told where they change nothing.
+TEST(OptionUses, WhatAMachineSaysInVainIsTold) {
+  const auto notes = [](const std::string& keys, const SimulateVerb& asked = {}) {
+    SimulateVerb verb = asked;
+    verb.machine = testing::TempDir() + "/machine_in_vain.json";
+    write_atomically(verb.machine, R"({"format": "lockstep_machine", "version": 1)" + keys + "}");
+    const auto machine = machine_of(verb);
+    EXPECT_TRUE(machine) << to_text(machine.errors().front());
+    const auto lines = simulate_plans(verb, machine.value(), emulated());
+    EXPECT_TRUE(lines) << to_text(lines.errors().front());
+    std::string text;
+    for (const std::string& note : lines.value().front().notes) text += note + "\n";
+    return text;
+  };
+  EXPECT_THAT(notes(""), IsEmpty());
+  EXPECT_THAT(notes(R"(, "across": {"latency_us": 5})"), HasSubstr("across of the machine"));
+  EXPECT_THAT(notes(R"(, "across": {"latency_us": 5}, "ranks_per_host": 2)"), IsEmpty());
+  EXPECT_THAT(notes(R"(, "cores_per_host": 2)"), HasSubstr("core_mb_per_s"));
+  EXPECT_THAT(notes(R"(, "link": {"latency_us": 5}, "table": [[8, 5], [80000, 9]])"),
+              HasSubstr("link of the machine"));
+  SimulateVerb seeded;
+  seeded.selection.seed = 7;
+  EXPECT_THAT(notes("", seeded), HasSubstr("--seed"));
+  EXPECT_THAT(notes(R"(, "noise": "normal:0.1")", seeded), IsEmpty());
+}
+
 }  // namespace
 
 }  // namespace lockstep
