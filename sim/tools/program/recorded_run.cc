@@ -91,9 +91,7 @@ RecordedRun record_run(const ProgramSession& session, const std::string& folder,
   found.exited = end.exited;
   found.log_tail = end.log_tail;
   if (fs::exists(folder + "/same_rank", error)) {
-    found.why =
-        "two of its processes have one rank: it does not take RANK and WORLD_SIZE, but asks MPI, "
-        "say; --spawns is for programs that start their ranks themselves";
+    found.why = options.spawns ? kStartsRanksAgain : kOneRankTwice;
     found.failed.reset();
     return found;
   }
