@@ -177,7 +177,7 @@ class Programs(FolderTest):
             with self.subTest(options):
                 code, said = self.verify_text(script(begin="print('a model')\nraise ValueError('no data')"), options=options)
                 self.assertEqual(code, 3, said)
-                self.assertIn("ValueError: no data", said)
+                self.assertIn("ended with exit code 1: ValueError: no data", said)
 
     def test_one_device_that_resumes_what_the_ranks_saved_accuses_nobody(self):
         path = self.folder / "state.pt"
