@@ -80,6 +80,15 @@ class SpawnedRanks(run_faults_test.RunTest):
         self.assertEqual(code, 3, self.said)
         self.assertIn("ran 3 ranks where 5 were asked for", found["inconclusive"])
 
+    def test_the_reason_is_what_the_program_prints_of_a_rank(self):
+        """After the rank has ended, and after all that it had printed."""
+        path = self.folder / "train.py"
+        path.write_text(script(end="print('a model'); step == 2 and 1 / 0"))
+        ran = subprocess.run([PROGRAM, "verify", "--spawns", "--", PYTHON, str(path)], capture_output=True, text=True, timeout=600,
+                             env=self.environment)
+        self.assertEqual(ran.returncode, 3, ran.stdout)
+        self.assertIn("the program ended with exit code 1: ZeroDivisionError: division by zero", ran.stdout)
+
     def test_that_are_started_again(self):
         """All that the program does is waited for, and what is judged is one training."""
         path = self.folder / "train.py"

@@ -9,7 +9,8 @@ from .shards import is_shard
 
 
 EXCHANGES = ("all_gather", "all_gather_into_tensor", "all_to_all", "all_to_all_single", "reduce_scatter", "reduce_scatter_tensor",
-             "send", "recv", "isend", "irecv", "broadcast")
+             "send", "recv", "isend", "irecv", "broadcast", "scatter")
+DEALS = ("all_to_all", "all_to_all_single", "scatter")  # by which each rank is given a part of its own
 
 
 MOST_NORMS = 4096  # of a step
@@ -50,18 +51,19 @@ def watch(recorder):
                 replace(name, getattr(dist, name), action(recorder, getattr(dist, name)))
         for name in EXCHANGES:
             if hasattr(dist, name):
-                replace(name, getattr(dist, name), noting_exchange(recorder, getattr(dist, name)))
+                replace(name, getattr(dist, name), noting_exchange(recorder, getattr(dist, name), name in DEALS))
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         setattr(utils, name, noting_clip(recorder, getattr(utils, name)))
         setattr(utils.clip_grad, name, getattr(utils, name))
 
 
-def noting_exchange(recorder, call):
+def noting_exchange(recorder, call, deals=False):
     """Within a forward that is trained, as parts of one model call it that ranks hold, or within an optimizer's step."""
     @functools.wraps(call)
     def called(*args, **kwargs):
         if (recorder.depth > 0 or recorder.counts_exchanges) and not recorder.quiet and is_script():
             recorder.exchanges += recorder.depth > 0
+            recorder.dealt_out += deals and recorder.depth > 0
             recorder.within_step += recorder.counts_exchanges
         return call(*args, **kwargs)
     return called

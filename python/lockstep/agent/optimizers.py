@@ -161,7 +161,7 @@ def after_step(recorder, number, optimizer, params):
             "state_hash": "" if is_sharded(optimizer) else digest(state), "state_keys": state_keys(optimizer, params),
             "ddp_forwards": recorder.ddp_forwards, "forwards": recorder.forwards,
             "targets": recorder.targets if len(recorder.targets) <= MOST_TARGETS else [],
-            "sum_scale": recorder.sum_scale, "exchanges": recorder.exchanges, "within_step": recorder.within_step,
+            "sum_scale": recorder.sum_scale, "exchanges": recorder.exchanges, "dealt_out": recorder.dealt_out, "within_step": recorder.within_step,
             "unsynced": recorder.unsynced or recorder.shards_unsynced, "dropouts": recorder.dropouts, "backwards": recorder.backwards,
             "model_loads": recorder.loads["model"],
             "optimizer_loads": recorder.loads["optimizer"], "position": recorder.position,

@@ -23,7 +23,8 @@ def of_forwards():
         "drawn": [],  # of forwards that were handed others instead, rows as they were
         "loaded": [], "loaded_standardized": False,  # of inputs.py: what loaders gave, by rows
         "drew": False, "standardized": False,  # between a loader's batch and a forward; what forwards were given
-        "exchanges": 0}  # collectives that the script called within forwards
+        "exchanges": 0,  # collectives that the script called within forwards
+        "dealt_out": 0}  # and those of them that give each rank a part of its own
 
 
 def of_backwards():

@@ -39,17 +39,31 @@ size_t sums_over_all(const Ranks& ranks, size_t step, const std::string& paramet
       [&](const ProgramRank& rank) { return is_summed_over_all(rank.steps[step], parameter); }));
 }
 
+// Each rank is given a part of what others computed, as the owners of tables or experts deal it
+// out.
+bool deals_out(const ProgramRank& rank) {
+  return std::any_of(rank.steps.begin(), rank.steps.end(),
+                     [](const ProgramStep& step) { return step.dealt_out > 0; });
+}
+
+// Seeded alike, each rank begins with what others have of another table.
+bool is_part(const Ranks& ranks, size_t step, size_t parameter) {
+  const std::string& name = ranks[0].steps[step].names[parameter];
+  if (sums_over_all(ranks, step, name) > 0) return false;
+  return starts_apart(ranks, step, parameter) || std::all_of(ranks.begin(), ranks.end(), deals_out);
+}
+
 // All ranks have these names in this step. Empty: there is none.
 std::string first_part(const Ranks& ranks, size_t step) {
   if (!std::all_of(ranks.begin(), ranks.end(), exchanges)) return "";
   const ProgramStep& first = ranks[0].steps[step];
   for (size_t i = 0; i < first.names.size(); ++i)
-    if (starts_apart(ranks, step, i) && sums_over_all(ranks, step, first.names[i]) == 0)
+    if (is_part(ranks, step, i))
       return fmt::format(
-          "ranks start with other values of {}, do not sum its gradient over all of them, and "
-          "exchange results within the forward: each seems to hold a part of one model (tensor or "
-          "expert parallel), which cannot be compared",
-          first.names[i]);
+          "ranks {} {}, do not sum its gradient over all of them, and {} within the forward: each "
+          "seems to hold a part of one model (tensor or expert parallel), which cannot be compared",
+          starts_apart(ranks, step, i) ? "start with other values of" : "update", first.names[i],
+          starts_apart(ranks, step, i) ? "exchange results" : "deal results out to each other");
   return "";
 }
 

@@ -50,6 +50,7 @@ std::vector<std::string> variables(const ProgramLaunch& launch, int64_t rank, in
                                   fmt::format("LOCKSTEP_PROGRAM_WORLD={}", launch.world),
                                   fmt::format("LOCKSTEP_PROGRAM_SCALE={}", launch.scale),
                                   "PYTHONDONTWRITEBYTECODE=1",
+                                  "PYTHONUNBUFFERED=1",  // else a log ends with what came before
                                   "MASTER_ADDR=127.0.0.1",
                                   fmt::format("MASTER_PORT={}", port)};
   all.insert(all.end(), launch.variables.begin(), launch.variables.end());

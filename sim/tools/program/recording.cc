@@ -70,6 +70,7 @@ ProgramStep program_step_of(const Json& line) {
   step.shards = line.at("shards").get<std::vector<std::string>>();
   step.dropouts = whole_number(line.at("dropouts"));
   step.exchanges = whole_number(line.at("exchanges"));
+  step.dealt_out = whole_number(line.at("dealt_out"));
   step.within_step = whole_number(line.at("within_step"));
   step.elements = whole_number(line.at("elements"));
   step.options = line.at("options").get<std::vector<std::string>>();

@@ -39,6 +39,7 @@ struct ProgramStep {
   int64_t model_loads = 0, optimizer_loads = 0;  // load_state_dict() since the start
   int64_t dropouts = 0;                          // that would have drawn
   int64_t exchanges = 0;    // collectives that the script called within forwards
+  int64_t dealt_out = 0;    // and those of them that give each rank a part of its own
   int64_t within_step = 0;  // that it called within the optimizer's, and after what found `grads`
   int64_t elements = 0;     // of all parameters of the optimizer, in its first step; else 0
   int64_t position = 0, batches = 0;  // of the loader: batch last taken, from 1

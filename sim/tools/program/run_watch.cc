@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <thread>
 
@@ -89,10 +90,20 @@ class Watcher {
       if (child.by_program) run_.ended_by_program.push_back(child.rank);
       if (end.signal == 0 && end.exit_code < 0) note_unknown(child.rank);
       if (end.signal != 0 || end.exit_code != 0) note_failure();
-      if (run_.end.why.empty() && !child.by_program) take_program_end(launch_, child, &run_.end);
+      if (!child.by_program) note_reason(child, i);
       if (states_[child.rank]) end.state = states_[child.rank];
       add(std::move(end));
     }
+  }
+
+  // What a rank that the program has started fails by, the program itself prints when it has learnt
+  // of it.
+  void note_reason(const ProgramChild& child, size_t place) {
+    const bool waits = processes_.parent() != nullptr && child.signal == 0 && child.exit_code > 0;
+    if (waits && !told_by_parent_)
+      told_by_parent_ = place;
+    else if (run_.end.why.empty())
+      take_program_end(launch_, child, &run_.end);
   }
 
   static ProcessEnd end_of(const ProgramChild& child) {
@@ -287,6 +298,8 @@ class Watcher {
     const ProgramChild* parent = processes_.parent();
     if (parent != nullptr && parent->ended && run_.end.why.empty())
       take_program_end(launch_, *parent, &run_.end);
+    if (told_by_parent_ && run_.end.why.empty())
+      take_program_end(launch_, processes_.ranks()[*told_by_parent_], &run_.end);
     if (parent == nullptr || !parent->ended || run_.outcome.failed_ns != 0 || !run_.why.empty())
       return;
     if (parent->signal == 0 && parent->exit_code == 0) return;
@@ -311,8 +324,9 @@ class Watcher {
   States states_;
   std::vector<Pulse> pulses_;  // by rank
   Clock::time_point began_{}, changed_{}, failed_{}, next_pulse_{};
-  bool late_ = false;         // it hangs
-  std::vector<double> idle_;  // what each rank had computed when all had become silent
+  bool late_ = false;                     // it hangs
+  std::optional<size_t> told_by_parent_;  // the place of the rank that failed first
+  std::vector<double> idle_;              // what each rank had computed when all had become silent
   Clock::time_point idle_since_{}, next_look_{};
   double computed_ = 0;  // by all groups of processes, at the last look
   Clock::time_point computed_at_{};

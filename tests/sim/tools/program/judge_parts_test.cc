@@ -76,6 +76,22 @@ TEST(ProgramParts, ThatOneRankAloneTrainsAreNoCopies) {
   EXPECT_NE(parts_that_one_device_has(ranks, ranks[0], 0), "");
 }
 
+// Owners of tables that are seeded alike, as in DLRM: who deals results out has a part.
+TEST(ProgramParts, MayStartWithTheSameValues) {
+  Ranks ranks = parts();
+  for (ProgramRank& rank : ranks) rank.steps[0].before[1] = std::vector<double>(5, 1.0);
+  EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::fail) << "an all_gather is no such exchange";
+  ranks[0].steps[0].dealt_out = 1;
+  EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::fail);
+  ranks[1].steps[0].dealt_out = 1;
+  EXPECT_EQ(judge_replicas(ranks).words,
+            "ranks update part, do not sum its gradient over all of them, and deal results out to "
+            "each other within the forward: each seems to hold a part of one model (tensor or "
+            "expert parallel), which cannot be compared");
+  for (ProgramRank& rank : ranks) rank.steps[0].unreduced.clear();
+  EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::fail) << "all ranks have summed it";
+}
+
 TEST(ProgramParts, StartOneDeviceWithOtherWeightsForThatReason) {
   const Ranks ranks = parts();
   ProgramRank one = ranks[0];
