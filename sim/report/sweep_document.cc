@@ -55,7 +55,7 @@ std::vector<std::string> cells_of(const SweepDocument& document, const CellResul
       any ? std::to_string(line.buckets) : kNothing,
       any ? fmt::format("{:.2f}", line.tail_mb) : kNothing,
       fmt::format("{:.1f}", line.step_ms.value),
-      fmt::format("{:.1f} .. {:.1f}", line.step_ms.low, line.step_ms.high),
+      interval_text(line, 1),
       fmt::format("{:.1f}", line.backward_ms.value),
       fmt::format("{:.1f}", line.exposed_ms.value),
       line.overlap ? fmt::format("{:.0f} %", line.overlap->value * 100) : kNothing,

@@ -49,6 +49,11 @@ CellResult summary_of(const Cell& cell, std::vector<SweepRun> runs, uint64_t see
 
 }  // namespace
 
+std::string interval_text(const CellResult& line, int digits) {
+  if (line.runs.size() < 2) return "-";
+  return fmt::format("{:.{}f} .. {:.{}f}", line.step_ms.low, digits, line.step_ms.high, digits);
+}
+
 std::vector<CellResult> cell_results(const std::vector<Cell>& cells,
                                      const std::vector<SweepRun>& runs, uint64_t seed) {
   std::vector<CellResult> results;
@@ -147,13 +152,16 @@ std::optional<Contrast> contrast(const std::vector<CellResult>& cells, size_t ce
 }
 
 // "1.7 % faster than WHAT (95 % interval 1.2 .. 2.1)"
-std::string gain_text(const Estimate& ratio, const std::string& what) {
+std::string gain_text(const Contrast& made, const std::string& what) {
+  const Estimate& ratio = made.ratio;
   const bool faster = ratio.value <= 1;
   const auto percent = [&](double r) { return (faster ? 1 - r : r - 1) * 100; };
   const double low = percent(faster ? ratio.high : ratio.low);
   const double high = percent(faster ? ratio.low : ratio.high);
-  return fmt::format("{:.1f} % {} than {} (95 % interval {:.1f} .. {:.1f})", percent(ratio.value),
-                     faster ? "faster" : "slower", what, low, high);
+  const std::string gain =
+      fmt::format("{:.1f} % {} than {}", percent(ratio.value), faster ? "faster" : "slower", what);
+  if (made.rounds < 2) return gain;
+  return fmt::format("{} (95 % interval {:.1f} .. {:.1f})", gain, low, high);
 }
 
 std::string caveat(const Contrast& made) {
@@ -178,7 +186,7 @@ std::string cap_text(const std::vector<CellResult>& cells, const Contrast& made)
   const CellResult& best = cells[made.cell];
   const CellResult& usual = cells[made.against];
   const std::string what = fmt::format("{} MiB", *usual.cell.cap_mb);
-  const std::string gain = gain_text(made.ratio, what);
+  const std::string gain = gain_text(made, what);
   if (made.significant && made.ratio.value < 1)
     return fmt::format("recommended: bucket_cap_mb {}: {}{}", *best.cell.cap_mb, gain,
                        reason(best, usual));
@@ -241,10 +249,9 @@ std::vector<Contrast> reducer_contrasts(const std::vector<CellResult>& cells, ui
       auto made = contrast(cells, usual[i], against, static_cast<int64_t>(usual.size()) - 1,
                            substream_seed(seed, "reducer_contrast", usual[i]));
       if (!made) continue;
-      made->text =
-          fmt::format("{}: {}{}{}", label_of(cells[usual[i]].cell),
-                      made->significant ? "" : "no significant difference: ",
-                      gain_text(made->ratio, label_of(cells[against].cell)), caveat(*made));
+      made->text = fmt::format("{}: {}{}{}", label_of(cells[usual[i]].cell),
+                               made->significant ? "" : "no significant difference: ",
+                               gain_text(*made, label_of(cells[against].cell)), caveat(*made));
       found.push_back(std::move(*made));
     }
   }

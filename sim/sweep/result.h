@@ -35,6 +35,9 @@ struct CellResult {
   int64_t outlier_runs = 0;  // by their step_ms, among rounds
 };
 
+// "1.2 .. 2.1" of a line's step times; "-": one run alone has no interval.
+std::string interval_text(const CellResult& line, int digits);
+
 // Cells without a run are absent.
 std::vector<CellResult> cell_results(const std::vector<Cell>& cells,
                                      const std::vector<SweepRun>& runs, uint64_t seed);

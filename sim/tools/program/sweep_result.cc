@@ -54,8 +54,7 @@ Table lines_of(const ProgramSweepWorld& world) {
     table.column(header, Table::Align::right);
   for (const CellResult& line : world.lines)
     table.row({caps_text(line.cell), std::to_string(line.buckets),
-               fmt::format("{:.2f}", line.step_ms.value),
-               fmt::format("{:.2f} .. {:.2f}", line.step_ms.low, line.step_ms.high),
+               fmt::format("{:.2f}", line.step_ms.value), interval_text(line, 2),
                std::to_string(line.runs.size())});
   return table;
 }
@@ -161,8 +160,12 @@ std::string last_line(const ProgramSweepResult& result) {
   return "measured";
 }
 
-Json estimate_json(const Estimate& estimate) {
-  return {{"value", estimate.value}, {"low", estimate.low}, {"high", estimate.high}};
+// One round alone has no interval.
+Json estimate_json(const Estimate& estimate, int64_t rounds) {
+  const bool spans = rounds > 1;
+  return {{"value", estimate.value},
+          {"low", spans ? Json(estimate.low) : Json()},
+          {"high", spans ? Json(estimate.high) : Json()}};
 }
 
 Json line_json(const CellResult& line) {
@@ -175,7 +178,7 @@ Json line_json(const CellResult& line) {
   return {{"bucket_cap_mb", *line.cell.cap_mb},
           {"same_buckets_mb", line.cell.same_caps_mb},
           {"buckets", line.buckets},
-          {"step_ms", estimate_json(line.step_ms)},
+          {"step_ms", estimate_json(line.step_ms, std::ssize(line.runs))},
           {"runs", rounds}};
 }
 
@@ -186,7 +189,7 @@ Json contrast_json(const ProgramSweepPlan& plan, const ProgramSweepWorld& world)
   const double usual = *world.lines[one.against].cell.cap_mb;
   return {{"bucket_cap_mb", best},
           {"against_mb", usual},
-          {"ratio", estimate_json(one.ratio)},
+          {"ratio", estimate_json(one.ratio, one.rounds)},
           {"rounds", one.rounds},
           {"rounds_needed", one.rounds_needed},
           {"significant", one.significant},
@@ -254,6 +257,12 @@ std::string predicted_field(const ProgramSweepWorld& world, const CellResult& li
   return ",";
 }
 
+// Empty of one round, which has no interval.
+std::string interval_fields(const CellResult& line) {
+  if (line.runs.size() < 2) return ",";
+  return fmt::format("{},{}", line.step_ms.low, line.step_ms.high);
+}
+
 }  // namespace
 
 Verdict verdict_of(const ProgramSweepResult& result) {
@@ -285,9 +294,9 @@ std::string program_sweep_csv(const ProgramSweepResult& result) {
                   predicts ? ",predicted_ms" : "");
   for (const ProgramSweepWorld& world : result.worlds) {
     for (const CellResult& line : world.lines)
-      text += fmt::format("{},{},{},{},{},{},{}{}\n", world.world_size, *line.cell.cap_mb,
-                          line.buckets, line.runs.size(), line.step_ms.value, line.step_ms.low,
-                          line.step_ms.high, predicts ? predicted_field(world, line) : "");
+      text += fmt::format("{},{},{},{},{},{}{}\n", world.world_size, *line.cell.cap_mb,
+                          line.buckets, line.runs.size(), line.step_ms.value, interval_fields(line),
+                          predicts ? predicted_field(world, line) : "");
     for (const PredictedCap& cap : world.prediction ? world.prediction->caps : kNoCaps)
       if (!cap.measured_ms)
         text += fmt::format("{},{},{},0,,,,{}\n", world.world_size, cap.cap_mb, cap.buckets,

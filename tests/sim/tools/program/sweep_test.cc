@@ -133,6 +133,18 @@ TEST(ProgramSweep, RecommendsWhatIsFasterInEnoughRounds) {
   EXPECT_EQ(exit_code_of(result_with(1, 8)), 0);
 }
 
+TEST(ProgramSweep, HasNoIntervalOfOneRound) {
+  const ProgramSweepResult result = result_with(0.8, 1);
+  const auto world = as_json(result)["worlds"][0];
+  EXPECT_TRUE(world["lines"][0]["step_ms"]["low"].is_null());
+  EXPECT_TRUE(world["contrast"]["ratio"]["high"].is_null());
+  EXPECT_EQ(result.worlds[0].contrasts[0].text,
+            "no significant difference: bucket_cap_mb 1 measured 20.0 % faster than 25 MiB; 1 "
+            "round is too few to tell, 6 would do");
+  EXPECT_NE(program_sweep_csv(result).find("2,1,2,1,8,,\n"), std::string::npos);
+  EXPECT_FALSE(as_json(result_with(0.8, 2))["worlds"][0]["contrast"]["ratio"]["high"].is_null());
+}
+
 TEST(ProgramSweep, ConcludesNothingOnABusyMachine) {
   ProgramSweepResult result = result_with(0.8, 8);
   result.worlds[0].watch.verdict = "busy";
