@@ -24,6 +24,11 @@ MachineModel machine_of(MachineModel machine, const Alternative& one) {
   return machine;
 }
 
+// 1 of nothing.
+double times(int64_t value, int64_t of) {
+  return of == 0 ? 1 : static_cast<double>(value) / static_cast<double>(of);
+}
+
 // 0: none came to its end.
 Expected<double> step_ms(const RunPlan& plan, const MachineModel& machine, SimulatedAs as) {
   as.steps = kAlternativeSteps;
@@ -64,6 +69,19 @@ RunPlan with_compute(RunPlan plan, double factor, MachineModel* machine) {
   return plan;
 }
 
+Alternative alternative_of(const MachineModel& other, const MachineModel& machine) {
+  const CostModel &cost = other.cost, &of = machine.cost;
+  return {.link_slower = times(cost.link.beta_fs_per_byte, of.link.beta_fs_per_byte),
+          .across_slower = times(cost.across.beta_fs_per_byte, of.across.beta_fs_per_byte),
+          .latency = times(cost.link.alpha_ns, of.link.alpha_ns),
+          .across_latency = times(cost.across.alpha_ns, of.across.alpha_ns),
+          .cores_slower = times(cost.core_fs_per_byte, of.core_fs_per_byte),
+          .bucket_ns = other.bucket_ns,
+          .parameter_ns = other.parameter_ns,
+          .sync_ns = other.sync_ns,
+          .rank_spread = other.rank_spread};
+}
+
 Growth growth_of(int64_t ranks, int64_t fitted) {
   if (ranks < 2 || fitted < 2) return {};
   const auto of = static_cast<double>(ranks), by = static_cast<double>(fitted);
@@ -81,6 +99,7 @@ Expected<std::vector<double>> steps_of_alternatives(const RunPlan& plan,
   if (!base) return base.errors();
   const int64_t ranks = as.ranks.value_or(ranks_of(plan.scenario));
   for (const Alternative& one : machine.alternatives) {
+    if (one.of_hosts && ranks <= machine.cost.ranks_per_host) continue;
     MachineModel other = machine_of(machine, one);
     const RunPlan longer = with_compute(plan, one.compute, &other);
     const auto step = step_ms(longer, other, as);

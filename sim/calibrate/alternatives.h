@@ -26,6 +26,9 @@ void delay_messages(double factor, LinkCost* link);
 // whose backward takes twice the forward where nobody says it.
 RunPlan with_compute(RunPlan plan, double factor, MachineModel* machine);
 
+// What `other` has instead of the machine's, but for its compute.
+Alternative alternative_of(const MachineModel& other, const MachineModel& machine);
+
 // What of a step of `ranks` that took a share in one of `fitted` ranks is at least and at most
 // left: in proportion to a rank's peers where they are fewer, and to log2 of the ranks where they
 // are more.

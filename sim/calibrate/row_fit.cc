@@ -368,6 +368,14 @@ class RowFitter {
     slow_cores(unseen_slower(said.link, 1), &machine->cost);
   }
 
+  // Nor does a row of one host tell what a step of several takes beside: as much as one of several
+  // ranks, of two hosts, and more with log2 of the ranks.
+  bool is_of_one_host() const {
+    return fitted_.ranks > 1 && base_.machine.cost.tables.empty() &&
+           base_.machine.cost.ranks_per_host > 1 && !crosses_hosts(fitted_.ranks);
+  }
+  int64_t two_hosts() const { return 2 * base_.machine.cost.ranks_per_host; }
+
   // Under the explanation, with the machine's links or, where the fitted row does not go over them,
   // with slower ones.
   std::vector<double> steps_ms(const RowExplanation& explanation, const PublishedRow& row) const {
@@ -376,7 +384,9 @@ class RowFitter {
     std::vector<double> steps = {simulator_.step_ms(guess, place_of(row))};
     if (!is_unseen(row.ranks)) return steps;
     slow_unseen(&guess.machine);
-    steps.push_back(simulator_.step_ms(guess, place_of(row)));
+    const double slow_ms = simulator_.step_ms(guess, place_of(row));
+    const double more = is_of_one_host() ? kMostBeside * growth_of(row.ranks, two_hosts()).most : 0;
+    steps.push_back(slow_ms + more * steps.front());
     return steps;
   }
 
@@ -385,40 +395,23 @@ class RowFitter {
     for (const RowExplanation& explanation : fit_.explanations) {
       Guess guess = base_;
       apply(explanation, &guess);
-      keep_alternative(guess,
-                       explanation.excess == Excess::every_step || explanation.beside_ms > 0);
+      const bool grows = explanation.excess == Excess::every_step || explanation.beside_ms > 0;
+      keep_alternative(guess, grows && fitted_.ranks > 1 ? fitted_.ranks : 0);
       if (!base_.machine.cost.tables.empty()) continue;
       slow_unseen(&guess.machine);  // changes nothing of what one host's ranks do
-      if (fitted_.ranks == 1 || !crosses_hosts(fitted_.ranks)) keep_alternative(guess, false);
+      if (fitted_.ranks == 1 || !crosses_hosts(fitted_.ranks)) keep_alternative(guess, 0);
+      if (!is_of_one_host()) continue;
+      guess.machine.sync_ns += std::llround(kMostBeside * fitted_.ms * 1e6);
+      keep_alternative(guess, two_hosts(), true);
     }
   }
 
-  void keep_alternative(const Guess& guess, bool grows) {
-    const auto slower = [](const LinkCost& link, const LinkCost& than) {
-      if (than.beta_fs_per_byte == 0) return 1.0;
-      return static_cast<double>(link.beta_fs_per_byte) /
-             static_cast<double>(than.beta_fs_per_byte);
-    };
-    const auto longer = [](const LinkCost& link, const LinkCost& than) {
-      if (than.alpha_ns == 0) return 1.0;
-      return static_cast<double>(link.alpha_ns) / static_cast<double>(than.alpha_ns);
-    };
-    const CostModel &cost = guess.machine.cost, &middle = middle_.machine.cost;
-    fit_.machine.alternatives.push_back(
-        {.compute = guess.compute / middle_.compute,
-         .link_slower = slower(cost.link, middle.link),
-         .across_slower = slower(cost.across, middle.across),
-         .latency = longer(cost.link, middle.link),
-         .across_latency = longer(cost.across, middle.across),
-         .cores_slower = cost.core_fs_per_byte == 0
-                             ? 1
-                             : static_cast<double>(cost.core_fs_per_byte) /
-                                   static_cast<double>(middle.core_fs_per_byte),
-         .bucket_ns = guess.machine.bucket_ns,
-         .parameter_ns = guess.machine.parameter_ns,
-         .sync_ns = guess.machine.sync_ns,
-         .rank_spread = guess.machine.rank_spread,
-         .sync_ranks = grows && fitted_.ranks > 1 ? fitted_.ranks : 0});
+  void keep_alternative(const Guess& guess, int64_t sync_ranks, bool of_hosts = false) {
+    Alternative one = alternative_of(guess.machine, middle_.machine);
+    one.compute = guess.compute / middle_.compute;
+    one.sync_ranks = sync_ranks;
+    one.of_hosts = of_hosts;
+    fit_.machine.alternatives.push_back(one);
   }
 
   void widen(const RowExplanation& explanation, const std::vector<double>& steps,

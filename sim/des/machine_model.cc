@@ -111,6 +111,7 @@ std::vector<Alternative> alternatives_of(const Json& list) {
     one.sync_ns = ns_of_key(json, "sync_ms", 1e6);
     one.rank_spread = json.value("rank_spread", 0.0);
     one.sync_ranks = json.value("sync_ranks", int64_t{0});
+    one.of_hosts = json.value("of_hosts", false);
   }
   return alternatives;
 }
@@ -127,6 +128,7 @@ Json json_of(const Alternative& one) {
                {"sync_ms", static_cast<double>(one.sync_ns) * 1e-6},
                {"rank_spread", one.rank_spread}};
   if (one.sync_ranks > 0) json["sync_ranks"] = one.sync_ranks;
+  if (one.of_hosts) json["of_hosts"] = true;
   return json;
 }
 

@@ -247,6 +247,18 @@ TEST(RowFit, LinksThatTheRowDoesNotGoOverMayBeSlower) {
   EXPECT_THAT(fit.notes, testing::Contains(testing::HasSubstr("of one host")));
 }
 
+// Nor of what several hosts wait for beside their links.
+TEST(RowFit, SeveralHostsMayTakeMoreBeside) {
+  const RunPlan plan = resnet("resnet50");
+  const PublishedTable table{
+      "made",
+      {{1, {}, 300, false, false}, {8, 25.0, 303, true, true}, {16, 25.0, 315, true, false}}};
+  const auto fit = fit_row(plan, machine(), table).value();
+  EXPECT_GE(fit.rows[1].high, fit.rows[1].ms + kMostBeside * 303);
+  EXPECT_LT(fit.rows[0].high, 303.1);
+  EXPECT_LE(fit.machine.alternatives.size(), 256U);
+}
+
 // An emulated scenario says its compute itself: on other compute than was fitted nothing is known.
 TEST(RowFit, AccuracyIsOfTheFittedCompute) {
   const RunPlan plan = resnet("resnet50");
