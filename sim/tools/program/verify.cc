@@ -134,8 +134,7 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
     found.failed.reset();
     return found;
   }
-  if (found.exited && fs::exists(folder + "/resumed", error))
-    found.why += fmt::format("; {}", kResumedOfRanks);
+  if (found.exited && has_resumed(folder)) found.why += fmt::format("; {}", kResumedOfRanks);
   const std::string advice = gpu_advice_after(folder);
   if (!found.why.empty()) {
     found.why += end.exited ? advice : "";  // who hangs, or was killed, misses none
@@ -146,7 +145,8 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
     const std::string path = fmt::format("{}/rank-{}.jsonl", folder, rank);
     if (!fs::exists(path, error)) {
       found.why =
-          fmt::format("rank {} of {} ran no backward and no optimizer step{}", rank, world, advice);
+          fmt::format("rank {} of {} ran no backward and no optimizer step{}{}", rank, world,
+                      advice, has_resumed(folder) ? fmt::format("; {}", kResumedOfRanks) : "");
       break;
     }
     auto read = read_program_rank(path);
@@ -164,8 +164,8 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
 // The first run of one device. Some scripts want more than one GPU.
 Recorded record_alone(const Session& session, const std::string& folder, int64_t world) {
   Recorded one = record(session, folder, {.world = 1, .scale = world});
-  const bool wants_more = session.options.pretends_gpus && one.signal == 0 && !one.why.empty() &&
-                          (one.exited || one.ended);
+  const bool wants_more = session.options.pretends_gpus && !has_resumed(folder) &&
+                          one.signal == 0 && !one.why.empty() && (one.exited || one.ended);
   if (!wants_more) return one;
   *session.all_gpus = true;
   Recorded other = record(session, folder + "-gpus", {.world = 1, .scale = world});
