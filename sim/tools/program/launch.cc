@@ -50,7 +50,6 @@ std::vector<std::string> variables(const ProgramLaunch& launch, int64_t rank, in
                                   fmt::format("LOCKSTEP_PROGRAM_WORLD={}", launch.world),
                                   fmt::format("LOCKSTEP_PROGRAM_SCALE={}", launch.scale),
                                   "PYTHONDONTWRITEBYTECODE=1",
-                                  "PYTHONUNBUFFERED=1",  // else a log ends with what came before
                                   "MASTER_ADDR=127.0.0.1",
                                   fmt::format("MASTER_PORT={}", port)};
   all.insert(all.end(), launch.variables.begin(), launch.variables.end());
@@ -188,6 +187,11 @@ std::string gpu_advice(const std::string& folder) {
 std::string gpu_advice_after(const std::string& folder) {
   const std::string advice = gpu_advice(folder);
   return advice.empty() ? "" : "; " + advice;
+}
+
+bool has_resumed(const std::string& folder) {
+  std::error_code error;
+  return std::filesystem::exists(folder + "/resumed", error);
 }
 
 bool starts_ranks_itself(const ProgramLaunch& launch) {

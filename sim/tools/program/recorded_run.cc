@@ -95,8 +95,7 @@ RecordedRun record_run(const ProgramSession& session, const std::string& folder,
     found.failed.reset();
     return found;
   }
-  if (found.exited && fs::exists(folder + "/resumed", error))
-    found.why += fmt::format("; {}", kResumedOfRanks);
+  if (found.exited && has_resumed(folder)) found.why += fmt::format("; {}", kResumedOfRanks);
   const std::string advice = gpu_advice_after(folder);
   if (!found.why.empty()) {
     found.why += end.exited ? advice : "";  // who hangs, or was killed, misses none
@@ -107,7 +106,8 @@ RecordedRun record_run(const ProgramSession& session, const std::string& folder,
     const std::string path = fmt::format("{}/rank-{}.jsonl", folder, rank);
     if (!fs::exists(path, error)) {
       found.why =
-          fmt::format("rank {} of {} ran no backward and no optimizer step{}", rank, world, advice);
+          fmt::format("rank {} of {} ran no backward and no optimizer step{}{}", rank, world,
+                      advice, has_resumed(folder) ? fmt::format("; {}", kResumedOfRanks) : "");
       break;
     }
     auto read = read_program_rank(path);
@@ -124,8 +124,8 @@ RecordedRun record_run(const ProgramSession& session, const std::string& folder,
 
 RecordedRun record_alone(const ProgramSession& session, const std::string& folder, int64_t scale) {
   RecordedRun one = record_run(session, folder, {.world = 1, .scale = scale});
-  const bool wants_more = session.options.pretends_gpus && one.signal == 0 && !one.why.empty() &&
-                          (one.exited || one.ended);
+  const bool wants_more = session.options.pretends_gpus && !has_resumed(folder) &&
+                          one.signal == 0 && !one.why.empty() && (one.exited || one.ended);
   if (!wants_more) return one;
   *session.all_gpus = true;
   RecordedRun other = record_run(session, folder + "-gpus", {.world = 1, .scale = scale});

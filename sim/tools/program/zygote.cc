@@ -78,13 +78,13 @@ ProgramZygotes::ProgramZygotes(const std::vector<std::string>& command, const st
     zygote.channel = std::move(ours);
     zygote.log = fmt::format("{}/zygote-{}.log", folder, i);
     try {
-      zygote.process = spawn({.argv = command,
-                              .log = zygote.log,
-                              .passed = theirs.fd(),
-                              .variables = {program_python_path(agent), "PYTHONDONTWRITEBYTECODE=1",
-                                            "PYTHONUNBUFFERED=1", "LOCKSTEP_PROGRAM_DIR",
-                                            fmt::format("LOCKSTEP_ZYGOTE={}", kPassedFd)},
-                              .directory = directory});
+      zygote.process = spawn(
+          {.argv = command,
+           .log = zygote.log,
+           .passed = theirs.fd(),
+           .variables = {program_python_path(agent), "PYTHONDONTWRITEBYTECODE=1",
+                         "LOCKSTEP_PROGRAM_DIR", fmt::format("LOCKSTEP_ZYGOTE={}", kPassedFd)},
+           .directory = directory});
     } catch (const std::system_error&) {  // a run says why its command cannot be started
       end_all();
       return;
