@@ -179,6 +179,10 @@ bool buffers_parted(const Ranks& ranks, size_t step) {
 
 }  // namespace
 
+bool loses_gradients_in_gather(const ProgramStep& step, const std::vector<std::string>& missing) {
+  return step.gathered && missing == step.unused && 2 * missing.size() > step.names.size();
+}
+
 bool is_nameless(const std::string& name) { return name.starts_with("parameter "); }
 bool holds(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
