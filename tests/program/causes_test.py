@@ -285,6 +285,17 @@ class Causes(FolderTest):
         code, said = self.verify_text(text.replace("{clip}", "nn.utils.clip_grad_norm_(net.parameters(), 0.01)"))
         self.assertEqual(code, 0, said)
 
+    def test_a_generator_that_is_called_past_ddp(self):
+        """Its forward comes before the critic's step, and its backward after that."""
+        step = ("out = {net}(x)\n    critic.zero_grad(); critic(out.detach()).square().mean().backward(); other.step()\n"
+                "    (1 - critic(out)).square().mean().backward()")
+        text = self.text(DDP + CRITIC, "pass", "pass").replace("cross_entropy(net(x), y).backward()", step)
+        code, said = self.verify_text(text.replace("{net}", "net.module"))
+        self.assertEqual(code, 1, said)
+        self.assertIn("fail: step 2, parameter 0.weight\n      cause module_past_ddp: ", said)
+        code, said = self.verify_text(text.replace("{net}", "net"))
+        self.assertEqual(code, 0, said)
+
     def test_groups_of_parameters_in_any_order(self):
         """As of a set: each process iterates over it in its own order."""
         text = self.text(DDP, "pass", "pass").replace("(net.parameters(), lr", "(list(net.parameters())[::-1 if rank == 1 else 1], momentum=0.9, lr")

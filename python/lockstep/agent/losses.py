@@ -62,8 +62,9 @@ def note_written(recorder, before):
     own = {key for key, now in written(recorder).items() if before.get(key) != now}
     to |= own
     for model in recorder.models:
-        late, summed = model.backward_wrote(own)
+        late, summed, past = model.backward_wrote(own)
         recorder.written_late = (recorder.written_late | late) - summed
+        recorder.written_past = (recorder.written_past | (late if past else set())) - summed
 
 
 def values(tensor):

@@ -20,6 +20,7 @@ class Wrapped:
         self.frozen = {name for name, param in self.params if not param.requires_grad}
         self.all_used = not (ddp.find_unused_parameters or getattr(ddp, "static_graph", False))
         self.awaited = set()  # ids of parameters whose gradients it has yet to sum, since its last forward
+        self.past = False  # the module itself was called since it had gradients
 
     def replaced(self):
         now = dict(self.module.named_parameters())
@@ -29,11 +30,13 @@ class Wrapped:
         self.awaited = {id(param) for _, param in self.params if param.requires_grad}
 
     def backward_wrote(self, written):
-        """Which of these gradients it did not sum: it does so once after forwards, and then leaves them to each rank."""
+        """Which of these gradients it did not sum: it does so once after forwards, and then leaves them to each rank; which it
+        did; and was the module called past it?"""
         own = {id(param) for _, param in self.params} & written
         late = set() if self.awaited else own
+        past, self.past = self.past, self.past and not own
         self.awaited = self.awaited - own if self.all_used or not own else set()
-        return late, own - late
+        return late, own - late, past
 
     def has_any(self, params):
         own = {id(param) for _, param in self.params}
@@ -146,11 +149,14 @@ def knows_names(register):
     return "with_kwargs" in inspect.signature(register).parameters
 
 
-def watch_forwards(recorder, module):
+def watch_forwards(recorder, model):
+    module = model.module
+
     def before(part, unnamed, named=None):
         import torch
         if torch.is_grad_enabled():
             recorder.forwards += 1
+            model.past |= not recorder.within_ddp
             recorder.unsynced &= recorder.within_ddp  # else it goes past no_sync() as well
             given = unnamed or tuple((named or {}).values())
             inputs.given(recorder, given)
@@ -171,7 +177,7 @@ def watch(recorder):
         recorder.models.append(Wrapped(self, module))
         name_parameters(recorder, module)
         note_model(recorder, module)
-        watch_forwards(recorder, module)
+        watch_forwards(recorder, recorder.models[-1])
 
     def counted(self, *args, **kwargs):
         recorder.ddp_forwards += torch.is_grad_enabled()

@@ -144,6 +144,7 @@ def before_step(recorder, number, optimizer, params):
             "gathered_inside": recorder.gathered_inside and not recorder.summed_back,
             "norms": recorder.norms, "by_grad": [name for name, param in zip(names, params) if id(param) in recorder.by_grad],
             "unsynced_alone": [name for name, param in zip(names, params) if id(param) in alone],
+            "written_past": [name for name, param in zip(names, params) if id(param) in recorder.written_past],
             "written_late": [name for name, param in zip(names, params) if id(param) in recorder.written_late],
             "not_waited": bool(recorder.held and recorder.held.has(grads)), "written_in_flight": recorder.written_in_flight,
             "unreduced": unreduced(recorder, names, params), "clipped_early": clipped_early(recorder, grads)}

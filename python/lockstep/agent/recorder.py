@@ -46,6 +46,7 @@ def of_backwards():
         "written_in_flight": False,  # the script wrote to what an asynchronous sum was still to read
         "by_grad": set(),  # ids of parameters that torch.autograd.grad() was asked for
         "written_unsynced": set(), "written_synced": set(),  # ids of parameters whose gradients a backward wrote, by no_sync()
+        "written_past": set(),  # of a forward past DistributedDataParallel
         "written_late": set(),  # and that DistributedDataParallel did not sum, since no forward of its came before
         "left_by_sums": {}}  # of untouched.py: hashes of gradients, by a parameter's id
 

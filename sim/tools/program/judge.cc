@@ -475,9 +475,10 @@ ProgramFinding judge_broken_off(const Ranks& ranks) {
     if (missing.empty()) continue;
     ProgramFinding found;
     found.verdict = Verdict::fail;
-    found.cause = holds(last.replaced, missing[0]) ? ProgramCause::parameter_replaced
-                  : last.unused.empty()            ? ProgramCause::frozen_after_ddp
-                                                   : ProgramCause::unused_parameter;
+    found.cause = holds(last.replaced, missing[0])           ? ProgramCause::parameter_replaced
+                  : loses_gradients_in_gather(last, missing) ? ProgramCause::gathered_as_constants
+                  : last.unused.empty()                      ? ProgramCause::frozen_after_ddp
+                                                             : ProgramCause::unused_parameter;
     found.step = static_cast<int64_t>(rank.steps.size());
     found.entry = "gradient of " + missing[0];
     found.line = last.line;

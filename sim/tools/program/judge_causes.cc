@@ -25,7 +25,8 @@ ProgramCause unsynchronized(const ProgramStep& step, const std::string& paramete
     return ProgramCause::outside_ddp;
   if (step.unsynced) return ProgramCause::no_sync_at_step;
   if (!step.unused.empty()) return ProgramCause::unused_parameter;
-  if (step.ddp_forwards < step.forwards) return ProgramCause::module_past_ddp;
+  if (step.ddp_forwards < step.forwards || holds(step.written_past, parameter))
+    return ProgramCause::module_past_ddp;
   if (holds(step.unsynced_alone, parameter)) return ProgramCause::used_unsynced_alone;
   if (step.ddp_forwards > 0 && holds(step.by_grad, parameter)) return ProgramCause::past_hooks;
   if (step.ddp_forwards > 0 && std::any_of(step.names.begin(), step.names.end(), is_nameless))
@@ -177,6 +178,10 @@ bool buffers_parted(const Ranks& ranks, size_t step) {
 }
 
 }  // namespace
+
+bool loses_gradients_in_gather(const ProgramStep& step, const std::vector<std::string>& missing) {
+  return step.gathered && missing == step.unused && 2 * missing.size() > step.names.size();
+}
 
 bool is_nameless(const std::string& name) { return name.starts_with("parameter "); }
 bool holds(const std::vector<std::string>& names, const std::string& name) {

@@ -31,4 +31,8 @@ bool other_untrained(const std::vector<ProgramRank>& ranks, size_t step);
 bool is_nameless(const std::string& name);
 bool holds(const std::vector<std::string>& names, const std::string& name);
 
+// Of a step in which most parameters had no gradient: what the forward made of them was gathered,
+// and nothing comes back through that.
+bool loses_gradients_in_gather(const ProgramStep& step, const std::vector<std::string>& missing);
+
 }  // namespace lockstep

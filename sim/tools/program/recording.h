@@ -72,7 +72,8 @@ struct ProgramStep {
   // Names: with a gradient that backwards under no_sync() wrote, and no other backward.
   std::vector<std::string> unsynced_alone;
   // Names: with a gradient that a backward wrote after DistributedDataParallel had summed.
-  std::vector<std::string> written_late;
+  // Those of them that are of a forward past it.
+  std::vector<std::string> written_late, written_past;
   std::vector<std::string> partly;  // names: summed over a group that does not hold all ranks
   // By which factor since backward, where no sum of the script's came between.
   std::vector<HookedGradient> multiplied;

@@ -5,6 +5,7 @@
 #include "sim/tools/program/judge.h"
 #include "sim/tools/program/judge_order.h"
 #include "sim/tools/program/judge_penalty.h"
+#include "tests/sim/tools/program/judged_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -198,6 +199,17 @@ TEST(ProgramEvidence, AnOptimizerOfAnotherCopyIsTold) {
   EXPECT_EQ(found.verdict, Verdict::inconclusive);
   EXPECT_NE(found.words.find("parameters of the model that is trained"), std::string::npos)
       << found.words;
+}
+
+TEST(ProgramEvidence, OfGradientsThatAreLostInAGather) {
+  judged::Ranks ranks = judged::three();
+  ranks[0].refused = true;
+  ranks[0].steps[1].unused = {"weight", "bias"};
+  EXPECT_EQ(judge_broken_off(ranks).cause, ProgramCause::unused_parameter);
+  ranks[0].steps[1].gathered = true;
+  EXPECT_EQ(judge_broken_off(ranks).cause, ProgramCause::gathered_as_constants);
+  ranks[0].steps[1].unused = {"bias"};
+  EXPECT_EQ(judge_broken_off(ranks).cause, ProgramCause::unused_parameter) << "others have theirs";
 }
 
 }  // namespace
