@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "scenarios/base/text.h"
 #include "sim/calibrate/alternatives.h"

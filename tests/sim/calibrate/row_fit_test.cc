@@ -383,6 +383,15 @@ TEST(RowFit, RowsMayHaveTheirOwnMicroBatches) {
   EXPECT_GT(fit.rows[1].ms, 600);  // its one communicated pass is as long
 }
 
+TEST(RowFit, EachPartOfTheWorkIsTold) {
+  const PublishedTable table{"made", {{4, 25.0, 500, true, true}, {8, 25.0, 500, true, false}}};
+  std::vector<std::string> told;
+  const auto fit = fit_row(resnet("resnet50"), machine(), table,
+                           [&](const std::string& what) { told.push_back(what); });
+  ASSERT_TRUE(fit);
+  EXPECT_THAT(told, testing::Contains("simulating row 2 of 2"));
+}
+
 TEST(RowFit, ACapWhereThereAreNoBucketsIsRefused) {
   const auto file =
       load_scenario_file(LOCKSTEP_SOURCE_DIR "/scenarios/stragglers/emulated_resnet50.json",

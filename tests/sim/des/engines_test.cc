@@ -71,6 +71,20 @@ std::vector<int64_t> durations_of(const Job& job) {
   return durations;
 }
 
+TEST(Engines, TellEachStep) {
+  const Job job = random_training(1);
+  std::vector<int64_t> told;
+  SimulateOptions options;
+  options.progress = [&](int64_t done, int64_t of) {
+    EXPECT_EQ(of, job.steps);
+    told.push_back(done);
+  };
+  const auto run = simulate(job, options);
+  ASSERT_TRUE(run);
+  ASSERT_EQ(told.size(), run.value().steps.size());
+  for (size_t i = 0; i < told.size(); ++i) EXPECT_EQ(told[i], static_cast<int64_t>(i) + 1);
+}
+
 TEST(Passes, OnlyTheLastOrEachIsCommunicated) {
   Job job = plain_training();
   const int64_t compute = 3'000'000, comm = 6'000'000;  // 2 (p-1) / p n beta
