@@ -200,6 +200,17 @@ class Programs(FolderTest):
                 self.assertEqual(code, 3, said)
                 self.assertIn(sentence, said)
 
+    def test_a_command_that_hides_the_agent_is_told(self):
+        path = self.folder / "train.py"
+        path.write_text(script())
+        for command in ([PYTHON, "-I", path], ["env", f"PYTHONPATH={self.folder}", PYTHON, path]):
+            for verb in ("verify", "sweep"):
+                with self.subTest(verb=verb, command=command):
+                    ran = subprocess.run([PROGRAM, verb, "--", *command], capture_output=True, text=True, timeout=120, env=self.environment)
+                    said = ran.stdout + ran.stderr
+                    self.assertEqual(ran.returncode, 3, said)
+                    self.assertIn("no Python that it started has loaded lockstep's agent", said)
+
     def test_what_is_not_there_is_bad_input(self):
         for command, sentence in ((["/no/such/program"], "/no/such/program: no such program"),
                                   (["no-such-program"], "no such program on PATH"),

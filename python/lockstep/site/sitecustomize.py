@@ -38,11 +38,20 @@ def load_agent(part="__init__", name="_lockstep_agent"):
     return module
 
 
+def say_loaded(folder):
+    """A command that sets PYTHONPATH, or python -I, would go without a word."""
+    try:
+        open(os.path.join(folder, "agent"), "ab").close()
+    except OSError:  # a process that outlives the run
+        pass
+
+
 def begin():
     find = importlib.machinery.PathFinder.find_spec
     if "LOCKSTEP_ZYGOTE" in os.environ:  # a descriptor; returns in ranks alone
         find = load_agent("zygote", "_lockstep_zygote").serve(int(os.environ.pop("LOCKSTEP_ZYGOTE"))).find_spec
     if "LOCKSTEP_PROGRAM_DIR" in os.environ:
+        say_loaded(os.environ["LOCKSTEP_PROGRAM_DIR"])
         sys.meta_path.insert(0, AfterTorch(find))
     if "LOCKSTEP_PROGRAM_SCALED_OPTIONS" in os.environ:
         load_agent("options", "_lockstep_options").watch()

@@ -189,6 +189,14 @@ std::string gpu_advice_after(const std::string& folder) {
   return advice.empty() ? "" : "; " + advice;
 }
 
+std::string agent_advice_after(const std::string& folder) {
+  std::error_code error;
+  if (std::filesystem::exists(folder + "/agent", error)) return "";
+  return "; no Python that it started has loaded lockstep's agent: does the command set "
+         "PYTHONPATH, "
+         "or run python with -E, -I or -S?";
+}
+
 bool has_resumed(const std::string& folder) {
   std::error_code error;
   return std::filesystem::exists(folder + "/resumed", error);

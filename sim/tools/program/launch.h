@@ -27,6 +27,8 @@ struct ProgramLaunch {
 // What to say of a run that came to nothing: empty unless it asked in vain whether there are GPUs.
 std::string gpu_advice(const std::string& folder);
 std::string gpu_advice_after(const std::string& folder);  // what else was said: "; it asked ..."
+// "; no Python ...": of a run that came to nothing because the agent is not in it. Else empty.
+std::string agent_advice_after(const std::string& folder);
 // Did one device load a file that the ranks' run had saved?
 bool has_resumed(const std::string& folder);
 // Did a process that the program started want to be a rank, where lockstep starts the ranks?

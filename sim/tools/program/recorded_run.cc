@@ -106,8 +106,9 @@ RecordedRun record_run(const ProgramSession& session, const std::string& folder,
     const std::string path = fmt::format("{}/rank-{}.jsonl", folder, rank);
     if (!fs::exists(path, error)) {
       found.why =
-          fmt::format("rank {} of {} ran no backward and no optimizer step{}{}", rank, world,
-                      advice, has_resumed(folder) ? fmt::format("; {}", kResumedOfRanks) : "");
+          fmt::format("rank {} of {} ran no backward and no optimizer step{}{}{}", rank, world,
+                      advice, has_resumed(folder) ? fmt::format("; {}", kResumedOfRanks) : "",
+                      agent_advice_after(folder));
       break;
     }
     auto read = read_program_rank(path);

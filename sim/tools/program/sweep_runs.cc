@@ -171,9 +171,9 @@ class Sweeper {
     for (int64_t rank = 0; rank < launch.world; ++rank) {
       const std::string path = fmt::format("{}/times-{}.json", launch.folder, rank);
       if (!fs::exists(path, error)) {
-        found_.why =
-            fmt::format("rank {} of {} made no DistributedDataParallel and took no optimizer step",
-                        rank, launch.world);
+        found_.why = fmt::format(
+            "rank {} of {} made no DistributedDataParallel and took no optimizer step{}", rank,
+            launch.world, agent_advice_after(launch.folder));
         return {};
       }
       auto read = read_program_times(path);
