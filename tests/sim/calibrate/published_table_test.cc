@@ -1,19 +1,20 @@
 // What a table of published step times may be.
 #include <gmock/gmock.h>
 
-#include <fstream>
+#include <string>
 
 #include "sim/calibrate/published_table.h"
 #include "sim/calibrate/row_doubts.h"
+#include "tests/scenarios/parse/temporary_file.h"
 
 namespace lockstep {
 namespace {
 
 Expected<PublishedTable> read(const std::string& rows, const std::string& more = "") {
-  const std::string path = testing::TempDir() + "published_table.json";
-  std::ofstream(path) << R"({"format": "lockstep_table", "version": 1, "source": "made",)" << more
-                      << R"( "rows": [)" << rows << "]}";
-  return read_published_table(path);
+  const TemporaryFolder folder;
+  return read_published_table(folder.write(
+      "published_table.json", R"({"format": "lockstep_table", "version": 1, "source": "made",)" +
+                                  more + R"( "rows": [)" + rows + "]}"));
 }
 
 std::string error_of(const std::string& rows, const std::string& more = "") {

@@ -3,19 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
-#include <filesystem>
 #include <fstream>
+#include <string>
+
+#include "tests/scenarios/parse/temporary_file.h"
 
 namespace lockstep {
 namespace {
 
 class Launch : public ::testing::Test {
  protected:
-  void SetUp() override {
-    launch_.folder = ::testing::TempDir() + "lockstep-launch-test";
-    std::filesystem::create_directory(launch_.folder);
-  }
-  void TearDown() override { std::filesystem::remove_all(launch_.folder); }
+  void SetUp() override { launch_.folder = folder_.path(); }
 
   std::string why(int exit_code, int signal, const std::string& log) {
     std::ofstream(program_log(launch_.folder, 0)) << log;
@@ -28,6 +26,7 @@ class Launch : public ::testing::Test {
     return end.why;
   }
 
+  TemporaryFolder folder_;
   ProgramLaunch launch_;
 };
 
