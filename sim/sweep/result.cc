@@ -158,7 +158,7 @@ std::string gain_text(const Contrast& made, const std::string& what) {
   const auto percent = [&](double r) { return (faster ? 1 - r : r - 1) * 100; };
   const double low = percent(faster ? ratio.high : ratio.low);
   const double high = percent(faster ? ratio.low : ratio.high);
-  const std::string gain =
+  std::string gain =
       fmt::format("{:.1f} % {} than {}", percent(ratio.value), faster ? "faster" : "slower", what);
   if (made.rounds < 2) return gain;
   return fmt::format("{} (95 % interval {:.1f} .. {:.1f})", gain, low, high);

@@ -14,6 +14,7 @@
 #include "sim/tools/program/drill_runs.h"
 #include "sim/tools/program/judge_parts.h"
 #include "sim/tools/program/judge_pool.h"
+#include "sim/tools/program/places.h"
 #include "sim/tools/program/recorded_run.h"
 
 namespace lockstep {

@@ -250,6 +250,6 @@ BUGS = (
         "rank_0_fails_before_the_scatter", Broken("exception", 0)),
     bug(189, "accumulating", "pytorch#47260", "Several forwards of the wrapped model, then a backward of each: DistributedDataParallel sums in the first alone.",
         "backwards_after_all_forwards", Expect("fail", "second_backward", 1, P0)),
-    bug(190, "clipping", "pytorch/xla#4796", "ZeRO: the owner of a share of the parameters clips by the norm of that share.",
+    bug(190, "clipping", "xla#4796", "ZeRO: the owner of a share of the parameters clips by the norm of that share.",
         "share_clipped_by_its_norm", Expect("fail", "clipped_by_shard", 1, W0)),
 )
