@@ -178,13 +178,14 @@ class RowFitter {
     const CostModel& cost = base_.machine.cost;
     double slower =
         unseen_slower(crosses_hosts(fitted_.ranks) ? cost.across : cost.link, fitted_.ranks);
-    Guess least = base_;
-    for (; slower > kUnseenSlower; slower /= 2) {
-      least = base_;
-      apply({.excess = Excess::compute, .value = 1e-6, .links = slower}, &least);
-      if (simulator_.step_ms(least, place_of(fitted_)) < fitted_.ms) break;
-    }
+    while (slower > kUnseenSlower && !leaves_compute(slower)) slower /= 2;
     return slower;
+  }
+
+  bool leaves_compute(double links_slower) const {
+    Guess least = base_;
+    apply({.excess = Excess::compute, .value = 1e-6, .links = links_slower}, &least);
+    return simulator_.step_ms(least, place_of(fitted_)) < fitted_.ms;
   }
 
   void add(Excess excess, RowExplanation one, double least, double most) {
