@@ -94,7 +94,7 @@ def watch_meshes(recorder, module):
 
 def watch_parts(recorder, api):
     """Tensor parallel: ranks that hold a model together are one of data parallel training, with one batch."""
-    parallelize, name = api.parallelize_module, "parallelize_module"
+    parallelize = api.parallelize_module
     if "device_mesh" not in inspect.signature(parallelize).parameters:
         return
 
@@ -104,7 +104,7 @@ def watch_parts(recorder, api):
         if mesh.ndim == 1:
             recorder.end["part_of_model"] = [mesh.get_local_rank(), mesh.size()]
         return parallelize(module, device_mesh, *args, **kwargs)
-    replace(name, parallelize, noted)
+    replace("parallelize_module", parallelize, noted)
 
 
 def watch(recorder):

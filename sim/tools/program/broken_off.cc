@@ -25,6 +25,10 @@ bool others_died_alike(const ProgramRun& run, const Failure& failure) {
   });
 }
 
+bool is_same_error(const ProgramRankFacts& a, const ProgramRankFacts& b) {
+  return type_of_error(a.error) == type_of_error(b.error) && a.line == b.line;
+}
+
 }  // namespace
 
 bool is_certain(const ProgramRun& run, const ProgramRunResult& result) {
@@ -51,7 +55,7 @@ bool ends_alike(const ProgramRunResult& ranks, const ProgramRunResult& one) {
   if (first.error.empty() && alone.error.empty())
     return ranks.failure->exit_code == one.failure->exit_code &&
            ranks.failure->signal == one.failure->signal;
-  return type_of_error(first.error) == type_of_error(alone.error) && first.line == alone.line;
+  return is_same_error(first, alone);
 }
 
 bool share_an_error(const ProgramRunResult& one, const ProgramRunResult& other) {
@@ -60,7 +64,7 @@ bool share_an_error(const ProgramRunResult& one, const ProgramRunResult& other) 
     for (const ProgramRankFacts& b : other.ranks) {
       if (a.error.empty() || b.error.empty()) continue;
       any = true;
-      if (type_of_error(a.error) == type_of_error(b.error) && a.line == b.line) return true;
+      if (is_same_error(a, b)) return true;
     }
   return !any;
 }

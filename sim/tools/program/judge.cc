@@ -340,17 +340,6 @@ ProgramFinding other_start(const Ranks& ranks, const ProgramRank& one) {
   return found;
 }
 
-// In every step: they split no batch, and one device was given none that is larger.
-bool same_samples_always(const Ranks& ranks) {
-  if (ranks.size() < 2) return false;
-  for (size_t step = 0; step < ranks[0].steps.size(); ++step)
-    for (const ProgramRank& rank : ranks)
-      if (rank.steps[step].samples.empty() ||
-          rank.steps[step].samples != ranks[0].steps[step].samples)
-        return false;
-  return true;
-}
-
 // Dropout is off in the lane: that one rank would have none is told by its calls.
 ProgramFinding other_modes(const Ranks& ranks, size_t steps) {
   for (size_t step = 0; step < steps; ++step)
@@ -441,7 +430,7 @@ ProgramFinding judge_steps(const Ranks& ranks, const ProgramRank& one) {
     if (found.verdict != Verdict::pass) return unless_meant(ranks, found);
   }
   if (const auto found = judge_misplaced(one)) return *found;
-  if (same_samples_always(ranks)) {
+  if (have_the_same_samples(ranks)) {
     ProgramFinding same = inconclusive("all ranks trained on the same samples, as one device did");
     same.cause = ProgramCause::same_samples;
     same.entry = "samples";

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/tools/program/judge_causes.h"
+#include "sim/tools/program/judge_inputs.h"
 
 namespace lockstep {
 namespace {
@@ -41,15 +42,6 @@ bool shares_gradients(const Ranks& ranks, size_t step) {
 bool are_dealt_together(const Ranks& ranks) {
   return std::any_of(ranks.begin(), ranks.end(),
                      [](const ProgramRank& rank) { return rank.replicas > 1; });
-}
-
-bool have_the_same_samples(const Ranks& ranks) {
-  for (size_t step = 0; step < ranks[0].steps.size(); ++step)
-    for (const ProgramRank& rank : ranks)
-      if (step >= rank.steps.size() || rank.steps[step].samples.empty() ||
-          rank.steps[step].samples != ranks[0].steps[step].samples)
-        return false;
-  return true;
 }
 
 // From the first step on, by a rate or the like.

@@ -55,6 +55,16 @@ bool have_its_samples(const std::vector<ProgramRank>& ranks, const ProgramRank& 
   return all_of(ranks, step, &ProgramStep::samples) == sorted(one.steps[step].samples);
 }
 
+bool have_the_same_samples(const std::vector<ProgramRank>& ranks) {
+  if (ranks.size() < 2) return false;
+  for (size_t step = 0; step < ranks[0].steps.size(); ++step)
+    for (const ProgramRank& rank : ranks)
+      if (step >= rank.steps.size() || rank.steps[step].samples.empty() ||
+          rank.steps[step].samples != ranks[0].steps[step].samples)
+        return false;
+  return true;
+}
+
 bool dealt_alike(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step) {
   const auto gives = [&](const ProgramRank& rank) { return gives_all(rank.steps[step]); };
   return gives(one) && std::all_of(ranks.begin(), ranks.end(), gives) &&

@@ -17,6 +17,8 @@ bool may_divide_by_hand(const ProgramStep& a, ProgramCause cause);
 
 // Do forwards of all ranks have the samples of one device?
 bool have_its_samples(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step);
+// In every step: they split no batch. Of one rank alone that says nothing: false.
+bool have_the_same_samples(const std::vector<ProgramRank>& ranks);
 // Were ranks dealt what one device was, all of it given to forwards, and nothing drawn in between?
 // Then other inputs are computed of the batch: by its mean, or by draws that were not seen.
 bool dealt_alike(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step);
