@@ -4,6 +4,7 @@ import glob
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -201,10 +202,11 @@ class Runs(RunTest):
 
     def test_who_computes_before_the_first_step_does_not_hang(self):
         """As compiling does; who stands still there does."""
-        busy = "end = time.monotonic() + 12\nwhile rank == 1 and time.monotonic() < end: pass\n"
-        code, found = self.run_text(script(model=busy + DDP), "--hang-after", "4")
-        self.assertIsNone(found["failure"], self.said)
-        self.assertTrue(code == 0 or "busy machine" in self.said, self.said)
+        for busy_s in (4.3, 4.1, 4.7):  # a look at the records may fall just where it goes on
+            busy = f"end = time.monotonic() + {busy_s}\nwhile rank == 1 and time.monotonic() < end: pass\n"
+            code, found = self.run_text(script(model=busy + DDP), "--hang-after", "2")
+            self.assertIn((found["failure"] or {"kind": None})["kind"], (None, "starved"), self.said)
+            self.assertTrue(code == 0 or re.search(r"busy machine.* had no core for [0-9.]+ s", self.said), self.said)
         code, found = self.run_text(script(model=f"rank and time.sleep(600)\n{DDP}"), "--hang-after", "4")
         self.assertEqual((code, found["failure"]["kind"], found["failure"]["rank"]), (1, "hang", 1), self.said)
 

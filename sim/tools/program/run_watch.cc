@@ -143,9 +143,7 @@ class Watcher {
       return now - std::max(failed_, changed_) > kNoticeGrace || now - failed_ > kNoticeAtMost;
     const bool late = now - began_ > Seconds(watch_.limit_s);
     run_.deadlock = !late && deadlocked(now);
-    if (!late && !run_.deadlock &&
-        (!all_silent(now, watch_.hang_after_s) || (in_first_step() && compute(now))))
-      return false;
+    if (!late && !run_.deadlock && !hung(now)) return false;
     late_ = !late || all_silent(now, std::min(watch_.hang_after_s, watch_.limit_s / 2));
     run_.cut_off = !late_;
     if (run_.deadlock) run_.end.why = "its ranks wait for each other, and nobody will go on";
@@ -181,6 +179,13 @@ class Watcher {
       if (now - pulse.changed < Seconds(seconds)) return false;
     }
     return true;
+  }
+
+  // What was read after the pulses may tell of who has gone on since: silence is looked at again.
+  bool hung(Clock::time_point now) {
+    if (!all_silent(now, watch_.hang_after_s) || (in_first_step() && compute(now))) return false;
+    take_pulses(Clock::now());
+    return all_silent(Clock::now(), watch_.hang_after_s);
   }
 
   // Reads all records: asked where all are silent.
