@@ -19,7 +19,7 @@ def forms():
 
 
 class Case:
-    """What is given beside the base, and what must then be so: `check(test, base, result)`."""
+    """What is given beside the base (nothing: the base has the option), and what must then be so: `check(test, base, result, path)`."""
 
     def __init__(self, words, check):
         self.words, self.check = words, check
@@ -151,7 +151,7 @@ class OptionWalk(ProgramTest):
                 folder.mkdir()
                 words = [str(word).replace("{tmp}", str(folder)) for word in cases[option].words]
                 (self.tmp / "summary").write_text("")
-                result = self.run_program(*verb.split(), *base, *words)
+                result = self.run_program(*verb.split(), *base, *words) if words else begin
                 cases[option].check(self, begin, result, folder / "written")
 
     def walk_runs(self, verb, what, base, own, same=()):

@@ -200,7 +200,7 @@ class Options(OptionWalk):
         base = ["--slices", "1", "--only", "explore", "--jobs", "2", "--out", out]
         from_seed = lambda seed: lambda test, base, result, path: test.assertIn(  # noqa: E731
             f'"seed":{seed},', (out / "ledger.jsonl").read_text())
-        self.walk("soak", "of seeds", base, {
+        self.walk_runs("soak", "of seeds", base, {
             **dict.fromkeys(("--slices", "--only", "--jobs"), SEEN),
             "--out": Case([], lambda test, base, result, path: test.assertTrue((out / "soak.md").exists())),
             "--seed": Case(["--seed", "70001"], from_seed(70001)),
