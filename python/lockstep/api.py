@@ -64,11 +64,11 @@ class Result:
         return next((lane for world in self.worlds for lane in world.lanes.values() if lane.verdict == FAIL), None)
 
 
-def check(*command, world_sizes=(2,), spawns=False, limit_s=120, cwd=None, env=None):
+def check(*command, world_sizes=(2,), spawns=False, local_batch_norm=False, limit_s=120, cwd=None, env=None):
     """Runs a training on each number of ranks and on one device, and says whether they agree.
 
     `command`: a script and its arguments (run by this Python), or any program and its arguments. `spawns`: it starts its
-    ranks itself. `limit_s`: seconds that one run may take. Blocks; ends all processes when interrupted. Raises ValueError
+    ranks itself. `local_batch_norm`: BatchNorm normalizes each rank's own batch on purpose. `limit_s`: seconds that one run may take. Blocks; ends all processes when interrupted. Raises ValueError
     for bad input, FileNotFoundError where the program is missing, RuntimeError where it ended without a result.
     """
     words = [os.fspath(word) for word in command]
@@ -78,6 +78,7 @@ def check(*command, world_sizes=(2,), spawns=False, limit_s=120, cwd=None, env=N
         words.insert(0, sys.executable)
     options = ["--world-sizes", ",".join(str(int(size)) for size in world_sizes), "--limit", str(float(limit_s))]
     options += ["--spawns"] if spawns else []
+    options += ["--local-batch-norm"] if local_batch_norm else []
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
         report = os.path.join(folder, "result.json")
         ran = subprocess.run([program.path(), "verify", *options, "--annotations", "none", "--json", report, "--",

@@ -341,6 +341,7 @@ class Options(OptionWalk):
             "--spawns": says("the program ended with exit code 5", "--spawns", code=3),
             "--drill": refused("--drill", "--no-drill"), "--no-drill": refused("--no-drill", "--drill"),
             "--pretend-gpus": says("gpus=1", "--pretend-gpus", code=3),
+            "--local-batch-norm": refused("--local-batch-norm", "--drill"),  # tests/program/local_batch_norm_test.py
             "--seed": says("seed=7", "--seed", "7", code=3),
             "--hook-error": says("hook=1", "--hook-error", "0.1", code=3),
             "--hook-owed": says("hook=1", "--hook-owed", "2", code=3),

@@ -154,6 +154,7 @@ class Receiver(Hands):
         self.in_turn, self.ranks, self.counts = in_turn, None, {}  # counts: calls, by step
         self.resized, self.scale_known, self.row_counts = False, True, set()
         self.batches = Batches()
+        self.rows = []  # of each rank, in what it was given last as one
 
     def load(self):
         import torch
@@ -203,6 +204,7 @@ class Receiver(Hands):
         if any(len(one) != len(data) for one in chosen):
             raise Refused("its forwards are given other tensors than those of the ranks")
         given = [joined(mine, theirs) for mine, theirs in zip(data, zip(*chosen))]
+        self.rows = rows_of_each(chosen) or self.rows
         self.row_counts |= scales.counts_of([*data, *given])
         self.resized |= any(mine.shape != one.shape for mine, one in zip(data, given))
         inputs.note_draws(self.recorder)
@@ -308,6 +310,15 @@ def are_parts(leaves, theirs):
     if any(part.dtype != leaf.dtype or part.shape[1:] != leaf.shape[1:] for rank in theirs for part, leaf in zip(rank, leaves)):
         return False
     return not all(part.shape == first.shape and torch.equal(part, first) for rank in theirs[1:] for part, first in zip(rank, theirs[0]))
+
+
+def rows_of_each(chosen):
+    """Of the first tensor that ranks were given of their own."""
+    import torch
+    for theirs in zip(*chosen):
+        if theirs[0].dim() > 0 and not all(torch.equal(one, theirs[0]) for one in theirs[1:]):
+            return [len(one) for one in theirs]
+    return []
 
 
 def joined(mine, theirs):

@@ -38,8 +38,9 @@ def of_one_device(layer, batch):
     import torch
     momentum = momentum_of(layer)
     kept = not layer.training or layer.track_running_stats
-    return torch.nn.functional.batch_norm(batch, layer.running_mean if kept else None, layer.running_var if kept else None,
-                                          layer.weight, layer.bias, layer.training or layer.running_mean is None, momentum, layer.eps)
+    batch_norm = getattr(torch.nn.functional.batch_norm, "whole", torch.nn.functional.batch_norm)
+    return batch_norm(batch, layer.running_mean if kept else None, layer.running_var if kept else None,
+                      layer.weight, layer.bias, layer.training or layer.running_mean is None, momentum, layer.eps)
 
 
 def over_all_ranks(layer, batch, group):

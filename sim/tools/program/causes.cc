@@ -28,9 +28,10 @@ constexpr std::array kRows = {
                     "give the loader a DistributedSampler, or slice by rank"},
     ProgramCauseRow{C::epoch_never_set, "epoch_never_set", "every epoch has the same order",
                     "call sampler.set_epoch(epoch) at the start of each epoch"},
-    ProgramCauseRow{C::local_batch_norm, "local_batch_norm",
-                    "BatchNorm normalizes by one rank's samples",
-                    "convert_sync_batchnorm() on GPUs, or a normalization that knows no batch"},
+    ProgramCauseRow{
+        C::local_batch_norm, "local_batch_norm", "BatchNorm normalizes by one rank's samples",
+        "convert_sync_batchnorm() on GPUs, or a normalization that knows no batch; where it "
+        "is on purpose, --local-batch-norm compares all else"},
     ProgramCauseRow{
         C::module_past_ddp, "module_past_ddp",
         "a forward goes past DistributedDataParallel, so its backward is not synchronized",

@@ -144,7 +144,13 @@ bool has_untrained(const std::vector<ProgramRank>& ranks) {
 std::string perhaps_of(const ProgramFinding& with) {
   if (with.cause != ProgramCause::local_batch_norm) return "";
   const ProgramCauseRow& row = row_of(with.cause);
-  return fmt::format(", perhaps for {}: {}", row.name, row.meaning);
+  return fmt::format(", perhaps for {}: {} (--local-batch-norm compares all else)", row.name,
+                     row.meaning);
+}
+
+std::string step_and_entry(const ProgramFinding& with) {
+  return with.step > 0 && !with.entry.empty() ? fmt::format("step {}, {}: ", with.step, with.entry)
+                                              : "";
 }
 
 // The same of loaders that gave one device the batches of the ranks.
@@ -193,7 +199,8 @@ ProgramFinding judge_handed(const std::vector<ProgramRank>& ranks, const Program
   if (passes && (before.same_loaded || computed_others(ranks, one))) return computed_of_batch(with);
   if (one.scale_known && (passes || is_certain(with.cause))) return with;
   found.words += "; with the ranks' data handed to one device, ";
-  found.words += passes ? fmt::format("{} steps agree", with.steps) : with.words + perhaps_of(with);
+  found.words += passes ? fmt::format("{} steps agree", with.steps)
+                        : step_and_entry(with) + with.words + perhaps_of(with);
   if (!passes && has_untrained(ranks))
     found.words += ", but a model that nothing trains computed of data of its own there";
   if (!one.scale_known)

@@ -90,11 +90,16 @@ std::string world_text(const ProgramWorld& world) {
   if (world.dropout_off) text += "  note: dropout was off, for its draws differ\n";
   if (world.handed)
     text += fmt::format(
-        "  note: one device was handed the ranks' first weights, inputs and targets, since it drew "
-        "others; how samples are dealt is judged where a DistributedSampler deals{}\n",
+        "  note: one device was handed the ranks' first weights, inputs and targets, {}; how "
+        "samples are dealt is judged where a DistributedSampler deals{}\n",
+        world.local_batch_norm ? "and BatchNorm normalized each rank's batch by itself, as asked"
+                               : "since it drew others",
         world.compared ? ""
                        : ", and what the script computes of a batch before the model and the loss "
                          "are given it is not judged");
+  if (world.no_batch_norm)
+    text +=
+        "  note: --local-batch-norm changes nothing: no model that is trained has a BatchNorm\n";
   if (world.scaled_options)
     text += fmt::format(
         "  note: by its own option one device was given a batch size {} times as large, of which "
@@ -202,6 +207,7 @@ Json world_json(const ProgramWorld& world) {
           {"handed", world.handed},
           {"batches", world.batches},
           {"scaled_options", world.scaled_options},
+          {"local_batch_norm", world.local_batch_norm},
           {"all_gpus", world.all_gpus},
           {"comm_hook", text_or_null(world.comm_hook)},
           {"on_cpu", world.on_cpu},

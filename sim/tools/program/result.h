@@ -36,12 +36,14 @@ struct ProgramWorld {
   std::vector<std::string> log_tail;  // of the process that is the reason, if one is
   std::optional<ProgramRunResult> failed = {};  // the ranks' run, certainly: a verdict
   bool dropout_off = false, buffers_differ = false;
-  int64_t batches = 0;          // of a step; fewer than ranks where some hold one model together
-  bool handed = false;          // one device, the data of the ranks
-  bool compared = false;        // and what it computed of their batches with what they did
-  bool scaled_options = false;  // one device, a batch size as large as all ranks' by an option
-  bool all_gpus = false;        // one device was told of those of all ranks
-  std::string comm_hook;        // of the script, where float64 failed and no lane judged it
+  int64_t batches = 0;            // of a step; fewer than ranks where some hold one model together
+  bool handed = false;            // one device, the data of the ranks
+  bool compared = false;          // and what it computed of their batches with what they did
+  bool scaled_options = false;    // one device, a batch size as large as all ranks' by an option
+  bool local_batch_norm = false;  // one device normalized each rank's batch by itself, as asked,
+  bool no_batch_norm = false;     // or would have
+  bool all_gpus = false;          // one device was told of those of all ranks
+  std::string comm_hook;          // of the script, where float64 failed and no lane judged it
   std::vector<std::string> never_updated;    // parameters with gradients that no optimizer has
   bool on_cpu = false, compile_off = false;  // what was asked of CUDA, of torch.compile
   ProgramReplay replay;                      // what the tap on collectives saw

@@ -53,13 +53,17 @@ void refuse_useless(const Json& written, bool is_run, Problems* problems) {
   if (is_run) {
     const char* why = "is of no use in a run with faults";
     const char* allowed = "a scenario without \"faults\"";
-    refuse_keys(program, "/program", {"fresh_processes", "drill", "hook_error", "hook_owed"}, why,
+    refuse_keys(program, "/program", {"fresh_processes", "drill", "hook_error", "hook_owed", "local_batch_norm"}, why,
                 allowed, problems);
     refuse_keys(written, "", {"seed"}, why, allowed, problems);
   } else {
     refuse_keys(program, "/program", {"timeout_scale", "hang_after_s"},
                 "is of a run with faults alone", "\"faults\" beside \"program\", if only []",
                 problems);
+    if (program.value("local_batch_norm", false) && program.value("drill", "") == "always")
+      problems->push_back({"/program/drill", false,
+                           "no operator is compared where BatchNorm is that of each rank",
+                           "never, or no \"local_batch_norm\""});
   }
 }
 

@@ -21,7 +21,7 @@ namespace lockstep {
 struct ProgramPart {
   std::vector<std::string> command;
   std::string directory = ".";  // absolute, once read
-  bool spawns = false, fresh_processes = false, pretend_gpus = false;
+  bool spawns = false, fresh_processes = false, pretend_gpus = false, local_batch_norm = false;
   std::optional<double> limit_s, timeout_scale, hang_after_s, hook_error, hook_owed;
   std::string drill = "when_quick";  // or always, never
 };
@@ -73,6 +73,11 @@ void program_members(P& program, F use) {
        .description = "torch.cuda.is_available() says yes, and the CPU does what is asked of CUDA; "
                       "as --pretend-gpus."},
       program.pretend_gpus);
+  use({.key = "local_batch_norm",
+       .description =
+           "On one device BatchNorm normalizes the batch of each rank by itself, too; as "
+           "--local-batch-norm."},
+      program.local_batch_norm);
   use({.key = "limit_s",
        .description = "Seconds that one run may take; as --limit: 120, of a run with faults 600.",
        .bounds = {1, 604'800}},

@@ -61,6 +61,7 @@ ProgramVerification verification_of(const ProgramScenario& scenario) {
   asked.never_drills = program.drill == "never";
   asked.seed = scenario.seed;
   asked.hook = {program.hook_error, program.hook_owed};
+  asked.local_batch_norm = program.local_batch_norm;
   if (program.limit_s) asked.limit_s = *program.limit_s;
   return asked;
 }

@@ -104,6 +104,9 @@ void add_program(CLI::App& app, std::function<int()>* action) {
       "--drill", options->asked.drills,
       "Run a wrong step again, however long it takes, and name the first wrong operator");
   verb->add_flag("--no-drill", options->asked.never_drills, "Never do so")->excludes(drill);
+  verb->add_flag("--local-batch-norm", options->asked.local_batch_norm,
+                 "BatchNorm normalizes each rank's own batch on purpose: so it does on one device")
+      ->excludes(drill);
   verb->add_option("--json", options->json,
                    "Write the result as JSON (see lockstep schema --program)")
       ->option_text("FILE")
@@ -114,6 +117,7 @@ void add_program(CLI::App& app, std::function<int()>* action) {
   verb->footer(R"(Examples, from the root of the repository
   lockstep verify --world-sizes 2,3 -- python3 examples/toy_ddp.py
   lockstep verify --spawns -- python3 examples/spawned.py
+  lockstep verify --local-batch-norm -- python3 examples/toy_ddp.py --bug local_batch_norm
   lockstep program --world-sizes 2 -- python3 examples/toy_ddp.py --bug summed_loss
 
 Exit codes
@@ -133,8 +137,8 @@ Tool program_tool() {
           .forms = {{"",
                      "",
                      {" --annotations --drill --fresh-processes --hook-error --hook-owed --html "
-                      "--json --junit --limit --no-drill --pretend-gpus --quiet --seed "
-                      "--spawns --world-sizes "}}},
+                      "--json --junit --limit --local-batch-norm --no-drill --pretend-gpus "
+                      "--quiet --seed --spawns --world-sizes "}}},
           .schema = {"--program", "Of what verify -- COMMAND --json writes", program_schema_text},
           .further_schemas = {{"--program-scenario", "Of scenarios of programs",
                                program_scenario_schema_text},

@@ -127,6 +127,7 @@ struct Pair {
 
 bool is_drilled(const ProgramVerification& options, const Pair& pair, const ProgramFinding& found) {
   if (found.step == 0 || found.other_data || options.never_drills) return false;
+  if (options.local_batch_norm) return false;  // one device normalizes by other operators
   for (const ProgramCause cause : {ProgramCause::same_samples, ProgramCause::loader_state_lost,
                                    ProgramCause::update_on_one_rank})
     if (found.cause == cause) return false;  // there is no operator to compare, or none is wrong
@@ -275,15 +276,17 @@ int judge_with_ranks_data(const ProgramSession& session, const RecordedRun& alon
   if (ranks.ranks[0].steps.size() != alone.ranks[0].steps.size())
     handed.emplace_back("LOCKSTEP_PROGRAM_OWN_BATCHES=1");
   if (way == HandedWay::in_turn) handed.emplace_back("LOCKSTEP_PROGRAM_IN_TURN=1");
+  if (found->local_batch_norm) handed.emplace_back("LOCKSTEP_PROGRAM_LOCAL_BATCH_NORM=1");
   std::vector<std::string> variables = handed;
   variables.push_back("LOCKSTEP_PROGRAM_HANDED=" + data);
-  const RecordedRun one =
+  RecordedRun one =
       record_run(session, folder + "-one", {.world = 1, .scale = world, .variables = variables});
   pair->handed = true;
   pair->seconds = ranks.seconds + one.seconds;
   if (!one.why.empty())
     lane->finding.words += "; with the ranks' data handed to it, one device broke off: " + one.why;
   if (one.signal != 0 || !one.why.empty()) return one.signal;
+  if (found->local_batch_norm) one.ranks[0].batch_norms = 0;  // none that ranks have not as well
   const ProgramFinding before = lane->finding;
   lane->finding = judge_handed(ranks.ranks, one.ranks[0], before);
   lane->control_failed = one_device_control_fails(ranks.ranks, one.ranks[0]);
@@ -316,6 +319,26 @@ ProgramFinding judge_models(const Ranks& ranks, int64_t world, const ProgramRank
       found.step);
 }
 
+// Where BatchNorm normalizes each rank's own batch on purpose, one device that normalizes all of it
+// tells nothing but whose the samples are: it is handed those of the ranks, and normalizes them
+// apart.
+void take_local_batch_norm(const ProgramVerification& asked, const ProgramRank& one,
+                           ProgramWorld* found, ProgramLane* lane) {
+  if (!asked.local_batch_norm) return;
+  found->no_batch_norm = one.batch_norms == 0;
+  const bool of_samples = lane->finding.cause == ProgramCause::same_samples ||
+                          lane->finding.cause == ProgramCause::padded_samples;
+  if (found->no_batch_norm || of_samples) return;
+  if (found->batches < found->world_size) {
+    found->not_run =
+        "--local-batch-norm: ranks hold one model together, and their batches are not handed on";
+    return;
+  }
+  found->local_batch_norm = true;
+  lane->finding = inconclusive("one device that normalizes all ranks' samples together differs");
+  lane->finding.other_data = true;
+}
+
 // Several ranks, then one device. Its signal, where one came.
 int judge_both(const ProgramSession& session, ProgramWorld* found) {
   const int64_t world = found->world_size;
@@ -346,6 +369,7 @@ int judge_both(const ProgramSession& session, ProgramWorld* found) {
     lane.finding = inconclusive(
         "ranks make their first step from weights that differ, as lane replica says, and one "
         "device has one set of them");
+  take_local_batch_norm(session.options, one.ranks[0], found, &lane);
   Pair pair{.seconds = several.seconds + one.seconds};
   int signal = 0;
   if (!lane.finding.other_data)

@@ -20,7 +20,8 @@ struct ProgramVerification {
   bool spawns = false, pretends_gpus = false, fresh_processes = false;
   bool drills = false, never_drills = false;  // neither: where it is quick
   std::optional<int64_t> seed;
-  HookBound hook;  // asked for where either is there
+  HookBound hook;                 // asked for where either is there
+  bool local_batch_norm = false;  // one device normalizes each rank's part of a batch by itself
   double limit_s = 120;
 };
 

@@ -87,8 +87,9 @@ TEST_F(ProgramScenarios, AreWhatACommandLineAsksFor) {
   const ProgramVerification full = verification_of(
       one(R"(, "seed": 7)",
           R"(, "spawns": true, "fresh_processes": true, "pretend_gpus": true, "limit_s": 9.5,
-         "drill": "never", "hook_error": 0.1, "hook_owed": 0.2, "directory": "below/..")"));
+         "drill": "never", "local_batch_norm": true, "hook_error": 0.1, "hook_owed": 0.2, "directory": "below/..")"));
   EXPECT_TRUE(full.spawns && full.fresh_processes && full.pretends_gpus && full.never_drills);
+  EXPECT_TRUE(full.local_batch_norm);
   EXPECT_EQ(full.seed, 7);
   EXPECT_EQ(full.limit_s, 9.5);
   EXPECT_EQ(full.hook.error, 0.1);
@@ -176,11 +177,13 @@ TEST_F(ProgramScenarios, BadOnesAreRefusedAtTheirPlaces) {
   refuses("", R"(, "limit_s": "a")", "/program/limit_s");
   refuses("", R"(, "spawn": true)", "/program/spawn");
   refuses("", R"(, "drill": "maybe")", "/program/drill");
+  refuses("", R"(, "drill": "always", "local_batch_norm": true)", "/program/drill");
   refuses("", R"(, "directory": "nowhere")", "/program/directory");
   refuses("", R"(, "timeout_scale": 1)", "/program/timeout_scale");
   refuses("", R"(, "hang_after_s": 2)", "/program/hang_after_s");
   for (const char* key : {R"("drill": "when_quick")", R"("fresh_processes": true)",
-                          R"("hook_error": 1)", R"("hook_owed": 1)"})
+                          R"("hook_error": 1)", R"("hook_owed": 1)",
+                          R"("local_batch_norm": true)"})
     refuses(R"(, "faults": [])", std::string(", ") + key,
             "/program/" + std::string(key + 1, std::string(key).find('"', 1) - 1));
   refuses(R"(, "faults": [], "seed": 1)", "", "/seed");
