@@ -53,7 +53,8 @@ void refuse_useless(const Json& written, bool is_run, Problems* problems) {
   if (is_run) {
     const char* why = "is of no use in a run with faults";
     const char* allowed = "a scenario without \"faults\"";
-    refuse_keys(program, "/program", {"fresh_processes", "drill", "hook_error", "hook_owed", "local_batch_norm"}, why,
+    refuse_keys(program, "/program",
+                {"fresh_processes", "drill", "hook_error", "hook_owed", "local_batch_norm"}, why,
                 allowed, problems);
     refuse_keys(written, "", {"seed"}, why, allowed, problems);
   } else {

@@ -182,8 +182,7 @@ TEST_F(ProgramScenarios, BadOnesAreRefusedAtTheirPlaces) {
   refuses("", R"(, "timeout_scale": 1)", "/program/timeout_scale");
   refuses("", R"(, "hang_after_s": 2)", "/program/hang_after_s");
   for (const char* key : {R"("drill": "when_quick")", R"("fresh_processes": true)",
-                          R"("hook_error": 1)", R"("hook_owed": 1)",
-                          R"("local_batch_norm": true)"})
+                          R"("hook_error": 1)", R"("hook_owed": 1)", R"("local_batch_norm": true)"})
     refuses(R"(, "faults": [])", std::string(", ") + key,
             "/program/" + std::string(key + 1, std::string(key).find('"', 1) - 1));
   refuses(R"(, "faults": [], "seed": 1)", "", "/seed");
