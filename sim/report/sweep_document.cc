@@ -258,8 +258,10 @@ std::string sweep_csv(const SweepDocument& document) {
       const auto value = metric_of(line, name);
       if (is_exact(name))
         text += fmt::format(",{}", value->value);
+      else if (value && has_interval(line))
+        text += fmt::format(",{},{},{}", value->value, value->low, value->high);
       else
-        text += value ? fmt::format(",{},{},{}", value->value, value->low, value->high) : ",,,";
+        text += fmt::format(",{},,", value ? fmt::format("{}", value->value) : "");
     }
     text += "\n";
   }

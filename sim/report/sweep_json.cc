@@ -10,9 +10,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json estimate_json(const std::optional<Estimate>& estimate) {
+Json estimate_json(const std::optional<Estimate>& estimate, bool spans) {
   if (!estimate) return nullptr;
-  return {{"median", estimate->value}, {"low", estimate->low}, {"high", estimate->high}};
+  return {{"median", estimate->value},
+          {"low", spans ? Json(estimate->low) : Json()},
+          {"high", spans ? Json(estimate->high) : Json()}};
 }
 
 Json run_json(const SweepRun& run) {
@@ -33,17 +35,18 @@ Json line_json(const SweepDocument& document, const CellResult& line) {
   Json varied = Json::object(), runs = Json::array();
   for (const auto& [pointer, value] : line.cell.varied) varied[pointer] = Json::parse(value);
   for (const SweepRun& run : line.runs) runs.push_back(run_json(run));
+  const bool spans = has_interval(line);
   Json json = {{"label", label_of(line.cell)},
                {"world_size", line.cell.world_size},
                {"reducer", line.cell.reducer},
                {"bucket_cap_mb", or_null(line.cell.cap_mb)},
                {"same_caps_mb", line.cell.same_caps_mb},
                {"varied", std::move(varied)},
-               {"step_ms", estimate_json(line.step_ms)},
-               {"backward_ms", estimate_json(line.backward_ms)},
-               {"exposed_ms", estimate_json(line.exposed_ms)},
-               {"overlap", estimate_json(line.overlap)},
-               {"skew_ms", estimate_json(line.skew_ms)},
+               {"step_ms", estimate_json(line.step_ms, spans)},
+               {"backward_ms", estimate_json(line.backward_ms, spans)},
+               {"exposed_ms", estimate_json(line.exposed_ms, spans)},
+               {"overlap", estimate_json(line.overlap, spans)},
+               {"skew_ms", estimate_json(line.skew_ms, spans)},
                {"tail_mb", line.tail_mb},
                {"buckets", line.buckets},
                {"wrong", line.wrong},
@@ -68,7 +71,7 @@ Json contrasts_json(const SweepDocument& document, const std::vector<Contrast>& 
   for (const Contrast& one : contrasts)
     all.push_back({{"label", label_of(document.lines[one.cell].cell)},
                    {"against", label_of(document.lines[one.against].cell)},
-                   {"ratio", estimate_json(one.ratio)},
+                   {"ratio", estimate_json(one.ratio, one.rounds > 1)},
                    {"rounds", one.rounds},
                    {"rounds_needed", one.rounds_needed},
                    {"significant", one.significant},

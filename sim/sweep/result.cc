@@ -49,8 +49,10 @@ CellResult summary_of(const Cell& cell, std::vector<SweepRun> runs, uint64_t see
 
 }  // namespace
 
+bool has_interval(const CellResult& line) { return line.runs.size() > 1; }
+
 std::string interval_text(const CellResult& line, int digits) {
-  if (line.runs.size() < 2) return "-";
+  if (!has_interval(line)) return "-";
   return fmt::format("{:.{}f} .. {:.{}f}", line.step_ms.low, digits, line.step_ms.high, digits);
 }
 

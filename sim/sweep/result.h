@@ -35,7 +35,9 @@ struct CellResult {
   int64_t outlier_runs = 0;  // by their step_ms, among rounds
 };
 
-// "1.2 .. 2.1" of a line's step times; "-": one run alone has no interval.
+// One run alone has none.
+bool has_interval(const CellResult& line);
+// "1.2 .. 2.1" of a line's step times, or "-".
 std::string interval_text(const CellResult& line, int digits);
 
 // Cells without a run are absent.

@@ -99,7 +99,8 @@ std::string world_text(const ProgramWorld& world) {
                          "are given it is not judged");
   if (world.no_batch_norm)
     text +=
-        "  note: --local-batch-norm changes nothing: no model that is trained has a BatchNorm\n";
+        "  note: --local-batch-norm changes nothing: no model that is trained has a BatchNorm of "
+        "each rank's own\n";
   if (world.scaled_options)
     text += fmt::format(
         "  note: by its own option one device was given a batch size {} times as large, of which "

@@ -160,9 +160,7 @@ std::string last_line(const ProgramSweepResult& result) {
   return "measured";
 }
 
-// One round alone has no interval.
-Json estimate_json(const Estimate& estimate, int64_t rounds) {
-  const bool spans = rounds > 1;
+Json estimate_json(const Estimate& estimate, bool spans) {
   return {{"value", estimate.value},
           {"low", spans ? Json(estimate.low) : Json()},
           {"high", spans ? Json(estimate.high) : Json()}};
@@ -178,7 +176,7 @@ Json line_json(const CellResult& line) {
   return {{"bucket_cap_mb", *line.cell.cap_mb},
           {"same_buckets_mb", line.cell.same_caps_mb},
           {"buckets", line.buckets},
-          {"step_ms", estimate_json(line.step_ms, std::ssize(line.runs))},
+          {"step_ms", estimate_json(line.step_ms, has_interval(line))},
           {"runs", rounds}};
 }
 
@@ -189,7 +187,7 @@ Json contrast_json(const ProgramSweepPlan& plan, const ProgramSweepWorld& world)
   const double usual = *world.lines[one.against].cell.cap_mb;
   return {{"bucket_cap_mb", best},
           {"against_mb", usual},
-          {"ratio", estimate_json(one.ratio, one.rounds)},
+          {"ratio", estimate_json(one.ratio, one.rounds > 1)},
           {"rounds", one.rounds},
           {"rounds_needed", one.rounds_needed},
           {"significant", one.significant},
@@ -257,9 +255,8 @@ std::string predicted_field(const ProgramSweepWorld& world, const CellResult& li
   return ",";
 }
 
-// Empty of one round, which has no interval.
 std::string interval_fields(const CellResult& line) {
-  if (line.runs.size() < 2) return ",";
+  if (!has_interval(line)) return ",";
   return fmt::format("{},{}", line.step_ms.low, line.step_ms.high);
 }
 

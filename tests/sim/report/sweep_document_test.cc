@@ -14,7 +14,7 @@ using nlohmann::json;
 using testing::EndsWith;
 using testing::HasSubstr;
 
-SweepDocument sample_sweep() {
+SweepDocument sample_sweep(int64_t rounds = 8) {
   MadeSweep sweep;
   sweep.add(2, "bucketed", 4, 98.3, 0.1, 5);
   sweep.add(2, "bucketed", 25, 100, 9.7, 10);
@@ -25,9 +25,9 @@ SweepDocument sample_sweep() {
   document.file = "s.json";
   document.steps = 20;
   document.warmup = 5;
-  document.rounds = 8;
-  document.runs = 24;
-  document.lines = sweep.results(8);
+  document.rounds = rounds;
+  document.runs = 3 * rounds;
+  document.lines = sweep.results(rounds);
   document.caps = cap_contrasts(document.lines, 1);
   document.reducers = reducer_contrasts(document.lines, 1);
   document.predictions = {{"world_size=2 reducer=bucketed", 4, 98}};
@@ -49,6 +49,17 @@ TEST(SweepDocument, TextHasALineForEachCombinationAndTheAnswerLast) {
   EXPECT_THAT(text, EndsWith("pass: 24 runs of 3 combinations, wrong: 0\n"));
   EXPECT_THAT(sweep_markdown(document), HasSubstr("| 2 | bucketed | 4 | 3 | 0.10 | 98.3 |"));
   EXPECT_THAT(sweep_csv(document), HasSubstr("bucket_cap_mb=4,2,bucketed,4,8,98.3,98.3,98.3,"));
+  EXPECT_TRUE(fits_sweep_schema(document));
+}
+
+TEST(SweepDocument, OneRoundHasNoInterval) {
+  SweepDocument document = sample_sweep(1);
+  conclude(&document);
+  const auto swept = as_json(document)["sweep"];
+  EXPECT_TRUE(swept["combinations"][0]["step_ms"]["low"].is_null());
+  EXPECT_EQ(swept["combinations"][0]["step_ms"]["median"], 98.3);
+  EXPECT_TRUE(swept["recommendations"][0]["ratio"]["high"].is_null());
+  EXPECT_THAT(sweep_csv(document), HasSubstr("bucket_cap_mb=4,2,bucketed,4,1,98.3,,,"));
   EXPECT_TRUE(fits_sweep_schema(document));
 }
 
