@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <csignal>
 #include <filesystem>
 #include <iterator>
 #include <map>
@@ -13,6 +11,7 @@
 #include "sim/tools/explain/dumps_of_logs.h"
 #include "sim/tools/explain/late_arrivals.h"
 #include "sim/tools/explain/other_runs.h"
+#include "sim/tools/explain/rank_story.h"
 #include "sim/tools/explain/stages.h"
 
 namespace lockstep {
@@ -21,24 +20,6 @@ namespace {
 std::string place_of(const LogEvent& event) {
   return fmt::format("{}:{}", std::filesystem::path(event.file).filename().string(), event.line);
 }
-
-bool is_own_signal(int64_t signal) {
-  constexpr std::array kSignals = {4, 7, 8, 9, 11};
-  return std::find(kSignals.begin(), kSignals.end(), signal) != kSignals.end();
-}
-
-// What the logs say of one rank.
-struct RankStory {
-  const LogEvent* victim = nullptr;     // the first time-out or lost peer
-  const LogEvent* exception = nullptr;  // its own, before that
-  const LogEvent* later = nullptr;      // its own, after a lost connection that it may have caught
-  const LogEvent* end = nullptr;
-  const LogEvent* stuck = nullptr;  // its watchdog, before the rank reported anything else
-  bool stopped = false;
-  bool terminated = false;  // a launcher stopped it, with SIGTERM
-};
-
-enum class Death { none, own, unclear };
 
 constexpr size_t kFaultsTold = 4;  // of a kernel's log, which tells of weeks
 
@@ -60,6 +41,7 @@ class JobAttribution {
       if (death != Death::own && story.stuck != nullptr) stuck_.insert(rank);
       if (story.victim != nullptr && death != Death::own) victims_.insert(rank);
     }
+    doubt_who_was_ended();
   }
 
   FlightFinding run() {
@@ -102,7 +84,10 @@ class JobAttribution {
       if (node_faults_.size() < kFaultsTold) node_faults_.push_back(&event);
       return;
     }
-    if (event.kind == LogEventKind::job_ended && job_end_ == nullptr) job_end_ = &event;
+    if (event.kind == LogEventKind::job_ended) {
+      if (job_end_ == nullptr) job_end_ = &event;
+      if (event.ordered) job_ends_.try_emplace(event.file, event.line);
+    }
     if (event.repeated && repeated_ == nullptr) repeated_ = &event;
     if (event.kind == LogEventKind::mismatch && mismatch_ == nullptr) mismatch_ = &event;
     for (const auto& [rank, what] : event.called) called_.emplace(rank, what);
@@ -112,62 +97,38 @@ class JobAttribution {
       if (!event.ranks.empty()) accusation_ = &event;
     }
     if (event.rank < 0) {
+      if (is_after_end(event)) return;
       if (event.kind == LogEventKind::ended && nobody_ended_ == nullptr) nobody_ended_ = &event;
       reported_ |= event.kind != LogEventKind::world;
       failed_ |= event.kind == LogEventKind::exception || event.kind == LogEventKind::timed_out ||
                  event.kind == LogEventKind::lost_peer;
       return;
     }
-    take_of_rank(event, &stories_[event.rank]);
+    RankStory& story = stories_[event.rank];
+    if (is_after_end(event))
+      story.stopped = true;
+    else
+      story.take(event);
   }
 
-  void take_of_rank(const LogEvent& event, RankStory* story) {
-    switch (event.kind) {
-      case LogEventKind::timed_out:
-      case LogEventKind::lost_peer:
-      case LogEventKind::mismatch:
-      case LogEventKind::absent:
-        if (story->victim == nullptr && !event.of_others) story->victim = &event;
-        break;
-      case LogEventKind::exception:
-        // After what it lost, or in another file than that, it is a consequence.
-        if (story->victim == nullptr && story->exception == nullptr) story->exception = &event;
-        if (story->victim != nullptr && story->victim->kind == LogEventKind::lost_peer &&
-            !story->victim->certain && event.certain && event.own)
-          story->later = &event;
-        break;
-      case LogEventKind::ended:
-        if (story->end == nullptr || (story->end->signal == 0 && event.signal != 0))
-          story->end = &event;
-        break;
-      case LogEventKind::stopped:
-        story->stopped = true;
-        story->terminated |= event.signal == SIGTERM && !event.local;
-        break;
-      case LogEventKind::stuck:
-        if (story->victim == nullptr && story->stuck == nullptr) story->stuck = &event;
-        break;
-      case LogEventKind::progress:
-      case LogEventKind::job_ended:
-      case LogEventKind::node_fault:
-      case LogEventKind::world:
-        break;
-    }
+  // Where somebody ended the job, what its ranks then raise is no failure: a loader whose workers
+  // are gone, say.
+  bool is_after_end(const LogEvent& event) const {
+    const auto end = job_ends_.find(event.file);
+    return end != job_ends_.end() && end->second < event.line &&
+           (event.kind == LogEventKind::exception || event.kind == LogEventKind::ended);
   }
 
-  static Death death_of(const RankStory& story) {
-    const LogEvent* exception = story.exception;
-    const bool first = exception != nullptr &&
-                       (story.victim == nullptr || (story.victim->file == exception->file &&
-                                                    exception->line < story.victim->line));
-    // Who reports a lost peer after what nobody is said to have left uncaught, caught it.
-    const bool ended = exception != nullptr &&
-                       (exception->certain || (story.end != nullptr && story.victim == nullptr));
-    if (first && exception->own && !exception->local && ended) return Death::own;
-    if (first || story.later != nullptr) return Death::unclear;
-    if (story.victim != nullptr || story.end == nullptr) return Death::none;
-    const bool own = is_own_signal(story.end->signal) && !story.end->local && !story.end->forced;
-    return own ? Death::own : Death::unclear;
+  // Of another file than that which tells of the job's end nobody knows what came first. Who waited
+  // for a time-out tells that it was none of that.
+  void doubt_who_was_ended() {
+    if (job_ends_.empty()) return;
+    for (const auto& [rank, story] : stories_)
+      if (story.victim != nullptr && story.victim->kind == LogEventKind::timed_out) return;
+    for (const auto& [rank, story] : stories_)
+      if (story.end == nullptr && story.exception != nullptr &&
+          !job_ends_.contains(story.exception->file) && died_.erase(rank) > 0)
+        unclear_.insert(rank);
   }
 
   std::string how_it_died(int64_t rank) const {
@@ -258,11 +219,7 @@ class JobAttribution {
     for (const int64_t rank : job_.logged) {
       const auto story = stories_.find(rank);
       if (hinted_.contains(rank)) continue;
-      if (story == stories_.end() ||
-          (story->second.victim == nullptr && story->second.exception == nullptr &&
-           story->second.end == nullptr && story->second.stuck == nullptr &&
-           !story->second.stopped))
-        ranks.insert(rank);
+      if (story == stories_.end() || story->second.is_silent()) ranks.insert(rank);
     }
     return ranks;
   }
@@ -279,7 +236,8 @@ class JobAttribution {
     RankSet ranks;
     for (const auto& [rank, story] : stories_)
       if (story.terminated && story.victim == nullptr && story.exception == nullptr &&
-          story.end == nullptr && story.stuck == nullptr && !dumped_.contains(rank))
+          story.end == nullptr && story.stuck == nullptr && !story.progress &&
+          !dumped_.contains(rank))
         ranks.insert(rank);
     return ranks;
   }
@@ -308,8 +266,14 @@ class JobAttribution {
     const bool behind =
         quiet.size() == 1 && finding_.only_order_missing && includes(finding_.candidates, quiet);
     const bool missed = !quiet.empty() && accused_ == quiet;
-    const bool doubtful = !unclear_.empty() || !stuck_.empty() || nobody_ended_ != nullptr ||
-                          job_end_ != nullptr || mismatch_ != nullptr || repeated_ != nullptr;
+    // Who was asked how far it was came to something, or not: it is not gone.
+    const bool asked = std::any_of(quiet.begin(), quiet.end(), [&](int64_t rank) {
+      const auto story = stories_.find(rank);
+      return story != stories_.end() && story->second.progress;
+    });
+    const bool doubtful = asked || !unclear_.empty() || !stuck_.empty() ||
+                          nobody_ended_ != nullptr || job_end_ != nullptr || mismatch_ != nullptr ||
+                          repeated_ != nullptr;
     if (!doubtful && (gone || behind || missed) && all_others_are_victims(quiet)) {
       finding_.evidence.push_back(fmt::format("{} reported nothing{}; all others lost their peers",
                                               rank_list(quiet), behind ? "" : " and left no dump"));
@@ -459,6 +423,7 @@ class JobAttribution {
   const FlightDump* exchanges_ = nullptr;  // the first whose rank made sends or receives unseen
   const LogEvent* accusation_ = nullptr;
   const LogEvent* job_end_ = nullptr;
+  std::map<std::string_view, int64_t> job_ends_;  // by file: in which line it was told to end
   const LogEvent* nobody_ended_ = nullptr;
   const LogEvent* mismatch_ = nullptr;
   const LogEvent* hint_ = nullptr;

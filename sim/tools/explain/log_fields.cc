@@ -32,6 +32,12 @@ int64_t number_after(std::string_view line, std::string_view key, int64_t otherw
   return rest.data() == nullptr ? otherwise : leading_number(rest).value_or(otherwise);
 }
 
+bool holds_any(std::string_view line, std::span<const std::string_view> words) {
+  return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
+    return line.find(word) != std::string_view::npos;
+  });
+}
+
 std::optional<int64_t> rank_at(std::string_view text) {
   const auto number = leading_number(text);
   return number && *number >= 0 && *number < kLogRankMost ? number : std::nullopt;
@@ -61,10 +67,7 @@ bool tells_of_steps(std::string_view line) {
   std::string low(line.substr(0, 200));
   std::transform(low.begin(), low.end(), low.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const bool has_word = std::any_of(kWords.begin(), kWords.end(), [&](std::string_view word) {
-    return low.find(word) != std::string::npos;
-  });
-  return has_word && low.find_first_of("0123456789") != std::string::npos;
+  return holds_any(low, kWords) && low.find_first_of("0123456789") != std::string::npos;
 }
 
 }  // namespace lockstep

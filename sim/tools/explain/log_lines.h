@@ -12,6 +12,9 @@
 
 namespace lockstep {
 
+inline constexpr std::string_view kTraceback = "Traceback (most recent call last):";
+inline constexpr std::string_view kRepeated = "x across cluster]";  // Ray's
+
 // Reads the lines of one file in order. Memory is bounded, whatever comes: so many events of a
 // rank and kind are kept, the first ones; texts are cut short.
 class LogReader {
