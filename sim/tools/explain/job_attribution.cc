@@ -146,10 +146,12 @@ class JobAttribution {
     return all;
   }
 
-  // Do the ends that nothing explains come later than that of `rank`, by the launcher's clock?
+  // Do the other ends come later than that of `rank`, by the launcher's clock?
   bool came_first(int64_t rank) const {
     const LogEvent* end = stories_.at(rank).end;
-    const RankSet others = unexplained();
+    RankSet others = unexplained();
+    others.insert(died_.begin(), died_.end());
+    others.erase(rank);
     return std::all_of(others.begin(), others.end(), [&](int64_t other) {
       const LogEvent* later = stories_.at(other).end;
       return end != nullptr && later != nullptr && !end->time.empty() && end->file == later->file &&
@@ -157,11 +159,23 @@ class JobAttribution {
     });
   }
 
+  // What ends in its destructors, as others are gone, ends by a signal as well.
+  void keep_who_died_first() {
+    const auto first =
+        std::find_if(died_.begin(), died_.end(), [&](int64_t rank) { return came_first(rank); });
+    if (first == died_.end() || died_.size() < 2) return;
+    const int64_t rank = *first;
+    unclear_.insert(died_.begin(), died_.end());
+    unclear_.erase(rank);
+    died_ = {rank};
+  }
+
   void conclude_died() {
     for (const int64_t rank : died_) finding_.evidence.push_back(how_it_died(rank));
     RankSet others = finding_.guilty;
     others.insert(finding_.accused.begin(), finding_.accused.end());
     for (const int64_t rank : died_) others.erase(rank);
+    keep_who_died_first();
     if (died_.size() > 1) {
       undecided("which of them ended first", died_);
     } else if (repeated_ != nullptr && repeated_->kind != LogEventKind::ended) {
@@ -372,6 +386,12 @@ class JobAttribution {
       undecided(fmt::format("why the watchdog of {} got stuck: a call of its own, or a peer",
                             rank_list(stuck_)),
                 stuck_);
+    for (const auto& [rank, story] : stories_)
+      if (story.stop != nullptr && story.victim == nullptr)
+        undecided(fmt::format("who ended rank {} with SIGTERM ({}), the first that ended: the "
+                              "scheduler's log, its host's",
+                              rank, place_of(*story.stop)),
+                  {rank});
     if (nobody_ended_ != nullptr)
       undecided(
           fmt::format("which rank ended ({}): {}", place_of(*nobody_ended_), nobody_ended_->text),

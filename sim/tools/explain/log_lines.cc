@@ -105,6 +105,17 @@ void LogReader::see(const LogPrefix& prefix) {
   if (prefix.node_rank >= 0) set_node_offset(prefix.rank, prefix.node_rank);
 }
 
+// PyTorch's hook writes "[rank3]: " before tracebacks alone. Before what is none, a launcher or the
+// program does, and may before one that was caught.
+void LogReader::see_prefixed(const LogPrefix& prefix) {
+  const std::string_view text = prefix.rest;
+  if (!prefix.uncaught || prefix.owner != LineOwner::process || text.empty()) return;
+  if (text[0] == ' ' || static_cast<unsigned char>(text[0]) >= 0x80) return;  // of a traceback
+  constexpr std::array<std::string_view, 3> kOfTracebacks = {kTraceback, kHandling, kCause};
+  prefixed_ |=
+      !tracebacks_.contains(prefix.rank) && !is_exception(text) && !holds_any(text, kOfTracebacks);
+}
+
 void LogReader::set_node_offset(int64_t rank, int64_t local) {
   if (rank >= local && local >= 0 && node_offsets_.size() < 2) node_offsets_.insert(rank - local);
 }
@@ -120,6 +131,7 @@ void LogReader::take(std::string_view line) {
   if (prefix.rank >= 0 && prefix.rank < kLogRankMost) ++lines_of_[prefix.rank];
   if (wrapped_ > 0) take_wrapped(prefix.rest);
   if (!uncaught_.empty()) doubt_uncaught(prefix);
+  if (!prefixed_) see_prefixed(prefix);
   const bool known = known_words().any_in(line);
   if ((known || !tracebacks_.empty()) && take_traceback(line, prefix)) return;
   if (known) take_recognized(line, prefix);
@@ -207,6 +219,7 @@ void LogReader::take_recognized(std::string_view line, const LogPrefix& prefix) 
   if (event.kind == ended && event.signal == kSigterm) event.kind = stopped;
   const bool wrapped = event.kind == ended && event.first && event.signal == 0 && event.code == 0;
   if (wrapped) wrapped_ = kWrappedMost;
+  if (event.explains) explain_lost(prefix);
   if (pattern.writer != LogWriter::slurm) return keep(std::move(event), prefix, prefix.rest);
   if (event.ranks.empty() || (event.code == 0 && event.signal == 0)) return;
   if (step_ends_) event.kind = stopped;
@@ -342,6 +355,7 @@ std::vector<LogEvent> LogReader::finish() {
   if (role_ranks_) told_ = std::move(told_twice_);
   std::vector<LogEvent> events;
   for (Kept& kept : events_) {
+    if (prefixed_ && kept.by_prefix) kept.event.certain = false;
     if (went_on(kept)) kept.event.own = false;
     settle(&kept);
     if (!kept.handled) events.push_back(std::move(kept.event));

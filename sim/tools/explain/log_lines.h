@@ -50,6 +50,7 @@ class LogReader {
     bool of_file = false;      // by the file's name
     bool told_twice = false;   // by "[rank0]:[rank8]:"
     bool handled = false;      // an exception while whose handling another came
+    bool by_prefix = false;    // that nobody caught it, "[rank3]: " says
     int64_t lines_before = 0;  // of the same rank
   };
 
@@ -70,6 +71,8 @@ class LogReader {
   void take_exit_code(std::string_view code, const LogPrefix& prefix);
   void doubt_kills();
   void see(const LogPrefix& prefix);
+  void see_prefixed(const LogPrefix& prefix);
+  void explain_lost(const LogPrefix& prefix);
   void take_group(const LogEvent& event);
   void take_assignment(std::string_view line, const LogPrefix& prefix);
   void set_node_offset(int64_t rank, int64_t local);
@@ -116,6 +119,7 @@ class LogReader {
   std::set<int64_t> killed_;        // process ids that torchelastic ended with SIGKILL
   bool step_ends_ = false;          // Slurm ends all tasks: further ends say nothing
   bool groups_ = false;             // of some of the ranks are named here
+  bool prefixed_ = false;           // somebody else than PyTorch's hook writes "[rank3]: "
   bool role_ranks_ = false;         // "[rank0]:[rank8]:" was there: alone, the first is of a node
   std::set<int64_t> node_offsets_;  // ranks of the job minus ranks of the node: one, if it is known
 };

@@ -107,6 +107,21 @@ void read_device_error(std::string_view line, LogEvent* event) {
   event->own = event->certain =
       line.find("NVLink") == std::string_view::npos && line.find("XGMI") == std::string_view::npos;
 }
+// "Call to recv from 10.0.0.3<43210> failed : Connection reset by peer". Those of ibverbs and the
+// like are probes of what a host has, and of memory, its own.
+void read_failed_call(std::string_view line, LogEvent* event) {
+  constexpr std::array<std::string_view, 4> kOfMemory = {"posix_fallocate", "fallocate",
+                                                         "ftruncate", "shm_open"};
+  constexpr std::array<std::string_view, 6> kOfPeers = {"recv",   "send", "connect",
+                                                        "accept", "poll", "getsockopt"};
+  const std::string_view call = after(line, "Call to ");
+  const auto begins = [&](std::string_view name) { return call.starts_with(name); };
+  if (std::any_of(kOfMemory.begin(), kOfMemory.end(), begins))
+    event->kind = LogEventKind::exception;
+  else
+    event->foreign = std::none_of(kOfPeers.begin(), kOfPeers.end(), begins);
+}
+void read_own_reason(std::string_view, LogEvent* event) { event->explains = true; }
 void read_order(std::string_view, LogEvent* event) { event->ordered = true; }
 void read_hint(std::string_view, LogEvent* event) { event->hint = true; }
 void read_own_abort(std::string_view, LogEvent* event) { event->own = event->certain = true; }
@@ -191,7 +206,10 @@ constexpr std::array kLogRows = {
     LogRow{{"ncclRemoteError", lost_peer, "NCCLUtils.hpp", "PyTorch 1.13"}, read_nothing},
     LogRow{{"Connection closed by remote peer", lost_peer, "NCCL misc/socket.cc", "NCCL 2.12"},
            read_nothing},
-    LogRow{{"NCCL WARN Call to ", lost_peer, "NCCL misc/socket.cc", "NCCL 2.0"}, read_nothing},
+    LogRow{{"NCCL WARN Call to ", lost_peer, "NCCL misc/socket.cc", "NCCL 2.0"}, read_failed_call},
+    LogRow{{"Error while creating shared memory segment", LogEventKind::exception,
+            "NCCL misc/shmutils.cc", "NCCL 2.8"},
+           read_own_reason},
     LogRow{{"Got completion from peer ", lost_peer, "NCCL transport/net_ib.cc", "NCCL 2.4"},
            read_nothing},
     LogRow{{"op.preamble.length <= op.nbytes", mismatch, "gloo/transport/tcp/pair.cc", "Gloo"},

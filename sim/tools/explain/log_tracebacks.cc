@@ -115,8 +115,9 @@ void LogReader::end_traceback(Traceback* traceback, std::string_view line,
 }
 
 void LogReader::note_uncaught(const LogPrefix& prefix, bool alone) {
-  if (prefix.uncaught && !events_.empty() && events_.back().event.certain &&
-      uncaught_.size() < static_cast<size_t>(kLogRankMost))
+  if (!prefix.uncaught || events_.empty() || !events_.back().event.certain) return;
+  events_.back().by_prefix = true;
+  if (uncaught_.size() < static_cast<size_t>(kLogRankMost))
     uncaught_[prefix.rank] = {events_.size() - 1, alone};
 }
 
@@ -143,6 +144,17 @@ void LogReader::forget_chained(std::string_view last, int64_t rank) {
   if (last.find("DataLoader worker") == std::string_view::npos || events_.empty()) return;
   Kept& before = events_.back();
   if (before.event.kind == lost_peer && before.event.rank == rank) before.handled = true;
+}
+
+// "Last error:" stands behind the exception of a failed call of NCCL, and tells what failed: in the
+// rank itself, where it seemed to be a peer.
+void LogReader::explain_lost(const LogPrefix& prefix) {
+  constexpr int64_t kLinesOfTheMessage = 4;
+  const auto last = std::find_if(events_.rbegin(), events_.rend(),
+                                 [&](const Kept& kept) { return kept.event.rank == prefix.rank; });
+  if (last != events_.rend() && last->event.kind == lost_peer &&
+      line_ - last->event.line <= kLinesOfTheMessage)
+    last->handled = true;
 }
 
 // Of an uncaught exception, without the calls before it.

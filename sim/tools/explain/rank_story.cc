@@ -30,11 +30,15 @@ void RankStory::take(const LogEvent& event) {
         later = &event;
       break;
     case LogEventKind::ended:
-      if (end == nullptr || (end->signal == 0 && event.signal != 0)) end = &event;
+      // A table tells more than the line before it: when.
+      if (end == nullptr || (end->signal == 0 && event.signal != 0) ||
+          (end->time.empty() && !event.time.empty() && end->signal == event.signal))
+        end = &event;
       break;
     case LogEventKind::stopped:
       stopped = true;
       terminated |= event.signal == SIGTERM && !event.local;
+      if (event.first && event.signal == SIGTERM && !event.local && stop == nullptr) stop = &event;
       break;
     case LogEventKind::stuck:
       if (victim == nullptr && stuck == nullptr) stuck = &event;

@@ -12,8 +12,9 @@ struct RankStory {
   const LogEvent* end = nullptr;
   const LogEvent* stuck = nullptr;  // its watchdog, before the rank reported anything else
   bool stopped = false;
-  bool terminated = false;  // a launcher stopped it, with SIGTERM
-  bool progress = false;    // it told how far it was
+  bool terminated = false;         // a launcher stopped it, with SIGTERM
+  const LogEvent* stop = nullptr;  // of `stopped`: its launcher saw that first, of all ends
+  bool progress = false;           // it told how far it was
 
   // The next event of the rank, in the order of the lines of a file.
   void take(const LogEvent& event);
