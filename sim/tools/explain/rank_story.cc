@@ -8,8 +8,8 @@ namespace lockstep {
 namespace {
 
 bool is_own_signal(int64_t signal) {
-  constexpr std::array kSignals = {4, 7, 8, 9, 11};
-  return std::find(kSignals.begin(), kSignals.end(), signal) != kSignals.end();
+  constexpr std::array kOwnSignals = {4, 7, 8, 9, 11};
+  return std::find(kOwnSignals.begin(), kOwnSignals.end(), signal) != kOwnSignals.end();
 }
 
 }  // namespace
