@@ -26,6 +26,8 @@ constexpr size_t kFaultsTold = 4;  // of a kernel's log, which tells of weeks
 class JobAttribution {
  public:
   explicit JobAttribution(const JobEvidence& job) : job_(job) {
+    agents_ = std::any_of(job.events.begin(), job.events.end(),
+                          [](const LogEvent& event) { return event.by_agent; });
     for (const LogEvent& event : job.events) take(event);
     for (const FlightDump& dump : job.dumps) {
       dumped_.insert(dump.rank);
@@ -96,7 +98,8 @@ class JobAttribution {
       accused_.insert(event.ranks.begin(), event.ranks.end());
       if (!event.ranks.empty()) accusation_ = &event;
     }
-    if (event.rank < 0) {
+    // Slurm's tasks are launchers where there are any.
+    if (event.rank < 0 || (agents_ && event.of_task)) {
       if (is_after_end(event)) return;
       if (event.kind == LogEventKind::ended && nobody_ended_ == nullptr) nobody_ended_ = &event;
       reported_ |= event.kind != LogEventKind::world;
@@ -154,8 +157,9 @@ class JobAttribution {
     others.erase(rank);
     return std::all_of(others.begin(), others.end(), [&](int64_t other) {
       const LogEvent* later = stories_.at(other).end;
-      return end != nullptr && later != nullptr && !end->time.empty() && end->file == later->file &&
-             end->time < later->time;
+      if (end == nullptr || later == nullptr || end->file != later->file) return false;
+      // Composer has no times, and tells whom it saw before it killed all.
+      return end->time.empty() ? end->first && later->forced : end->time < later->time;
     });
   }
 
@@ -450,6 +454,7 @@ class JobAttribution {
   const LogEvent* repeated_ = nullptr;  // of several ranks, of which one is told
   std::vector<const LogEvent*> node_faults_;
   std::map<int64_t, std::string> called_;
+  bool agents_ = false;    // launchers of a node's ranks
   bool reported_ = false;  // a line of nobody
   bool failed_ = false;    // and one that tells of a failure
   FlightFinding finding_;

@@ -11,6 +11,13 @@ namespace {
 
 constexpr size_t kTextMost = 240;
 
+std::string lower_begin(std::string_view line) {
+  std::string low(line.substr(0, 200));
+  std::transform(low.begin(), low.end(), low.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return low;
+}
+
 }  // namespace
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -62,11 +69,22 @@ std::set<int64_t> ranks_in(std::string_view text) {
   return ranks;
 }
 
+bool counts_a_step(std::string_view line) {
+  constexpr std::array<std::string_view, 5> kWords = {"step", "epoch", "iter", "iteration", "loss"};
+  const std::string low = lower_begin(line);
+  for (const std::string_view word : kWords)
+    for (size_t at = low.find(word); at != std::string::npos; at = low.find(word, at + 1)) {
+      if (at > 0 && std::isalnum(static_cast<unsigned char>(low[at - 1])) != 0) continue;
+      const size_t number = low.find_first_not_of(" :=[#", at + word.size());
+      if (number != std::string::npos && number > at + word.size() && is_digit(low[number]))
+        return true;
+    }
+  return false;
+}
+
 bool tells_of_steps(std::string_view line) {
   constexpr std::array<std::string_view, 4> kWords = {"step", "epoch", "iter", "loss"};
-  std::string low(line.substr(0, 200));
-  std::transform(low.begin(), low.end(), low.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string low = lower_begin(line);
   return holds_any(low, kWords) && low.find_first_of("0123456789") != std::string::npos;
 }
 

@@ -27,6 +27,8 @@ std::string cut(std::string_view text);
 // "0-3,5", "4, 5, 6": as far as it is one.
 std::set<int64_t> ranks_in(std::string_view text);
 
+// "step 31", "Epoch: [3/10]", "loss=0.25": what no stack of calls holds.
+bool counts_a_step(std::string_view line);
 // "step 31 loss 0.25"
 bool tells_of_steps(std::string_view line);
 

@@ -131,6 +131,7 @@ void LogReader::take(std::string_view line) {
   if (prefix.rank >= 0 && prefix.rank < kLogRankMost) ++lines_of_[prefix.rank];
   if (wrapped_ > 0) take_wrapped(prefix.rest);
   if (!uncaught_.empty()) doubt_uncaught(prefix);
+  if (!fallen_.empty()) doubt_fallen(prefix);
   if (!prefixed_) see_prefixed(prefix);
   const bool known = known_words().any_in(line);
   if ((known || !tracebacks_.empty()) && take_traceback(line, prefix)) return;
@@ -146,6 +147,7 @@ void LogReader::keep(LogEvent event, const LogPrefix& prefix, std::string_view t
     kept.told_twice = prefix.role_rank;
     kept.of_file = prefix.owner == LineOwner::nobody;
   }
+  const bool by_place = event.rank >= 0 && event.rank == prefix.rank;
   if (events_.size() >= kKeptMost) return;
   if (kept_[{event.local ? -2 - event.rank : event.rank, event.kind}]++ >= kKeptOfAKind) return;
   event.text = cut(text);
@@ -154,8 +156,24 @@ void LogReader::keep(LogEvent event, const LogPrefix& prefix, std::string_view t
   event.line = line_;
   if (const auto lines = lines_of_.find(event.rank); lines != lines_of_.end())
     kept.lines_before = lines->second;
+  if (by_place && event.kind == ended && !event.first && !event.of_task && !event.by_agent)
+    fallen_.try_emplace(event.rank, events_.size());
   kept.event = std::move(event);
   events_.push_back(std::move(kept));
+}
+
+// What ended was a program that the rank had started.
+void LogReader::doubt_fallen(const LogPrefix& prefix) {
+  const auto found = fallen_.find(prefix.rank);
+  if (found == fallen_.end() || !counts_a_step(prefix.rest)) return;
+  events_[found->second].handled = true;
+  fallen_.erase(found);
+}
+
+// A task of Slurm's is a launcher where ranks have larger numbers than all tasks that ended.
+bool LogReader::tasks_are_ranks() const {
+  const bool labels = std::includes(labelled_.begin(), labelled_.end(), told_.begin(), told_.end());
+  return told_.empty() || labels || *told_.rbegin() <= most_task_;
 }
 
 // Of torchelastic's attempts the last counts.
@@ -164,6 +182,7 @@ void LogReader::forget_attempt() {
   kept_.clear();
   tracebacks_.clear();
   uncaught_.clear();
+  fallen_.clear();
 }
 
 void LogReader::find_rank(std::string_view line, std::string_view needle, const LogPrefix& prefix,
@@ -213,7 +232,7 @@ void LogReader::take_recognized(std::string_view line, const LogPrefix& prefix) 
   if (event.rank < 0) find_rank(line, pattern.needle, prefix, &event);
   if (event.kind == job_ended) step_ends_ = true;
   if (pattern.writer == LogWriter::agent) {
-    agent_ = launcher_ = true;
+    agent_ = launcher_ = event.by_agent = true;
     event.signal = event.code < 0 ? -event.code : event.code == kExitOfSigterm ? kSigterm : 0;
   }
   if (event.kind == ended && event.signal == kSigterm) event.kind = stopped;
@@ -226,6 +245,8 @@ void LogReader::take_recognized(std::string_view line, const LogPrefix& prefix) 
   const std::set<int64_t> tasks = std::exchange(event.ranks, {});
   for (const int64_t task : tasks) {
     event.rank = agent_ ? -1 : task;
+    event.of_task = true;
+    most_task_ = std::max(most_task_, task);
     keep(event, prefix, prefix.rest);
   }
 }
@@ -308,6 +329,7 @@ void LogReader::take_exit_code(std::string_view code, const LogPrefix& prefix) {
       (failure_.signal == kSigkill && killed_.contains(number_after(code, "(pid: ")));
   failure_.kind = by_agent ? stopped : ended;
   failure_.first = root_cause_;
+  failure_.by_agent = true;
   if (root_cause_ && failure_.signal == 0 && !closes_) doubt_kills();
   table_rank_ = failure_.rank;
   keep(failure_, prefix, prefix.rest);
@@ -358,6 +380,7 @@ std::vector<LogEvent> LogReader::finish() {
     if (prefixed_ && kept.by_prefix) kept.event.certain = false;
     if (went_on(kept)) kept.event.own = false;
     settle(&kept);
+    if (kept.event.of_task && !tasks_are_ranks()) kept.event.rank = -1;
     if (!kept.handled) events.push_back(std::move(kept.event));
   }
   for (const LogEvent& event : events)

@@ -71,6 +71,8 @@ class LogReader {
   void take_exit_code(std::string_view code, const LogPrefix& prefix);
   void doubt_kills();
   void see(const LogPrefix& prefix);
+  void doubt_fallen(const LogPrefix& prefix);
+  bool tasks_are_ranks() const;
   void see_prefixed(const LogPrefix& prefix);
   void explain_lost(const LogPrefix& prefix);
   void take_group(const LogEvent& event);
@@ -98,6 +100,9 @@ class LogReader {
   std::vector<Kept> events_;
   std::map<std::pair<int64_t, LogEventKind>, int64_t> kept_;
   std::map<int64_t, Traceback> tracebacks_;
+  // By rank: the end in its own lines, as a shell's "Segmentation fault", after which nothing came.
+  std::map<int64_t, size_t> fallen_;
+  int64_t most_task_ = -1;  // of Slurm's that ended
   // By rank: the exception that, as its prefix says, nobody caught, and was that a line alone?
   struct Uncaught {
     size_t event;

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "tests/sim/tools/explain/public_logs.h"
 
@@ -74,6 +75,43 @@ TEST(FirstEnds, WhoWasEndedBeforeAnybodyFailedIsACandidate) {
   EXPECT_EQ(found.guilty, RankSet{});
   EXPECT_EQ(found.candidates, RankSet{2});
   EXPECT_EQ(found.victims, RankSet{0});
+}
+
+TEST(FirstEnds, ATaskOfSlurmsThatStartsRanksIsNone) {
+  const std::string ended =
+      "srun: error: n3: task 3: Killed\nsrun: Terminating StepId=9.0\nsrun: error: n0: tasks 0-2: "
+      "Terminated\n";
+  const std::string eighth = "[rank8]:[W1129 10:20:30.1 ProcessGroupNCCL.cpp:4561] using GPU 0\n";
+  EXPECT_EQ(first_end_in(ended).guilty, RankSet{3});
+  EXPECT_EQ(first_end_in(eighth + ended).guilty, RankSet{});
+  EXPECT_FALSE(first_end_in(eighth + ended).decided);
+  EXPECT_EQ(first_end_in("8: step 1\n8: " + eighth + ended).guilty, RankSet{3}) << "by srun -l";
+}
+
+TEST(FirstEnds, OfTwoFilesTorchrunsWordMakesLaunchersOfTasks) {
+  JobEvidence job = evidence_of(
+      "srun: error: n1: task 1: Exited with exit code 1\nsrun: error: n0: task 0: "
+      "Killed\n");
+  for (LogEvent& event : evidence_of(raised_at(6, "KeyError: 'x'") + seen_first(6, 1, "")).events) {
+    event.file = "n1.log";
+    job.events.push_back(std::move(event));
+  }
+  EXPECT_EQ(attribute_job(job).guilty, RankSet{6});
+}
+
+TEST(FirstEnds, AProgramOfTheRanksThatFellIsNotTheRank) {
+  const std::string fell = "[1,2]<stderr>:sh: line 1: 47 Segmentation fault (core dumped) ffmpeg\n";
+  EXPECT_EQ(first_end_in(fell).guilty, RankSet{2});
+  EXPECT_EQ(first_end_in(fell + "[1,2]<stdout>:step 7 loss 0.5\n").guilty, RankSet{});
+  EXPECT_EQ(first_end_in(fell + "[1,2]<stderr>:  File \"train_step.py\", line 3 in step\n").guilty,
+            RankSet{2});
+}
+
+TEST(FirstEnds, WhatComposerKilledBlamesNotWhomItSawFirst) {
+  EXPECT_EQ(first_end_in("ERROR:composer.cli.launcher:Rank 5 crashed with exit code -9.\n"
+                         "ERROR:composer.cli.launcher:Global rank 0 (PID 7) exited with code -9\n")
+                .guilty,
+            RankSet{5});
 }
 
 TEST(FirstEnds, WhatNcclCouldNotDoForItselfIsNoLostPeer) {
