@@ -20,6 +20,8 @@ struct GroupArrivals {
   std::vector<const FlightEntry*> calls;     // the first rank's
   std::vector<size_t> kinds;                 // of calls: those that are alike have one number
   std::vector<std::vector<double>> came_ms;  // by collective, by index of the rank
+  std::vector<std::vector<const FlightEntry*>> entries;  // likewise
+  bool by_runs = false;  // of the GPUs, which came when the rank's was done with what went before
 };
 
 // Collectives [begin, begin + steps * calls) are `steps` steps.

@@ -22,7 +22,7 @@ using ChakraJson = nlohmann::json;
 constexpr const char* kAllowed = "an execution trace of Chakra, in JSON or protobuf (.et)";
 constexpr int kSendType = 5, kReceiveType = 6;
 constexpr int64_t kMessagesMost = int64_t{1} << 30;
-constexpr size_t kMostTold = 16;
+constexpr size_t kMostTracesTold = 16;
 
 // Of PyTorch's trace, which has no types: the backend's own call. record_param_comms and c10d's
 // stand for the same one.
@@ -191,10 +191,10 @@ Expected<ChakraTrace> chakra_trace_of(const std::string& bytes, const std::strin
 }
 
 void tell_chakra(const std::vector<ChakraTrace>& traces, bool alone, FlightFinding* finding) {
-  for (size_t i = 0; i < std::min(traces.size(), kMostTold); ++i)
+  for (size_t i = 0; i < std::min(traces.size(), kMostTracesTold); ++i)
     finding->evidence.push_back(told(traces[i]));
-  if (traces.size() > kMostTold)
-    finding->evidence.push_back(fmt::format("and {} more traces", traces.size() - kMostTold));
+  if (traces.size() > kMostTracesTold)
+    finding->evidence.push_back(fmt::format("and {} more traces", traces.size() - kMostTracesTold));
   if (!traces.empty() && alone)
     leave_undecided({},
                     "when each call began, which Chakra's traces do not say: traces of "

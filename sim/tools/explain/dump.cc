@@ -144,6 +144,19 @@ void read_sequences(const Json& from, const Recorder& recorder, FlightEntry* ent
   }
 }
 
+void read_runs(const Json& from, FlightEntry* entry) {
+  constexpr double kLongestMs = 1e9;
+  const auto ran = from.find("duration_ms");
+  if (ran != from.end() && ran->is_number()) {
+    const double ms = ran->get<double>();
+    if (ms >= 0 && ms < kLongestMs) entry->ran_ns = static_cast<int64_t>(ms * 1e6);
+  }
+  const int64_t began = number_of(from, "time_discovered_started_ns", 0);
+  const int64_t ended = number_of(from, "time_discovered_completed_ns", 0);
+  if (began > 0 && ended >= began && static_cast<double>(ended - began) < kLongestMs * 1e6)
+    entry->seen_ns = ended - began;
+}
+
 struct EntryOfId {
   FlightEntry entry;
   int64_t id = 0;
@@ -177,6 +190,7 @@ EntryOfId entry_of(const Json& from) {
   entry.created_ns = number_of(from, "time_created_ns", 0);
   entry.timeout_ms = std::clamp(number_of(from, "timeout_ms", 0), int64_t{0}, kTimeoutMsMost);
   entry.done = is_done(from, recorder);
+  if (!recorder.torchcomms) read_runs(from, &entry);
   entry.started =
       text_of(from, "state") == "started" || number_of(from, "time_discovered_started_ns", 0) > 0;
   return found;

@@ -23,6 +23,9 @@ struct FlightEntry {
   std::string sizes, dtypes;
   int64_t created_ns = 0;
   int64_t timeout_ms = 0;
+  // From its begin on the GPU to its end, and between the recorder's looks that saw these; -1: not
+  // told.
+  int64_t ran_ns = -1, seen_ns = -1;
   bool point_to_point = false;
   bool sends = false;       // of a send or receive: which
   int64_t own_number = -1;  // and the rank's and its peer's number within the group; -1: not told

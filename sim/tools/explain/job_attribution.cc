@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <csignal>
 #include <filesystem>
 #include <iterator>
 #include <map>
@@ -13,6 +11,7 @@
 #include "sim/tools/explain/dumps_of_logs.h"
 #include "sim/tools/explain/late_arrivals.h"
 #include "sim/tools/explain/other_runs.h"
+#include "sim/tools/explain/rank_story.h"
 #include "sim/tools/explain/stages.h"
 
 namespace lockstep {
@@ -22,29 +21,13 @@ std::string place_of(const LogEvent& event) {
   return fmt::format("{}:{}", std::filesystem::path(event.file).filename().string(), event.line);
 }
 
-bool is_own_signal(int64_t signal) {
-  constexpr std::array kSignals = {4, 7, 8, 9, 11};
-  return std::find(kSignals.begin(), kSignals.end(), signal) != kSignals.end();
-}
-
-// What the logs say of one rank.
-struct RankStory {
-  const LogEvent* victim = nullptr;     // the first time-out or lost peer
-  const LogEvent* exception = nullptr;  // its own, before that
-  const LogEvent* later = nullptr;      // its own, after a lost connection that it may have caught
-  const LogEvent* end = nullptr;
-  const LogEvent* stuck = nullptr;  // its watchdog, before the rank reported anything else
-  bool stopped = false;
-  bool terminated = false;  // a launcher stopped it, with SIGTERM
-};
-
-enum class Death { none, own, unclear };
-
 constexpr size_t kFaultsTold = 4;  // of a kernel's log, which tells of weeks
 
 class JobAttribution {
  public:
   explicit JobAttribution(const JobEvidence& job) : job_(job) {
+    agents_ = std::any_of(job.events.begin(), job.events.end(),
+                          [](const LogEvent& event) { return event.by_agent; });
     for (const LogEvent& event : job.events) take(event);
     for (const FlightDump& dump : job.dumps) {
       dumped_.insert(dump.rank);
@@ -60,6 +43,7 @@ class JobAttribution {
       if (death != Death::own && story.stuck != nullptr) stuck_.insert(rank);
       if (story.victim != nullptr && death != Death::own) victims_.insert(rank);
     }
+    doubt_who_was_ended();
   }
 
   FlightFinding run() {
@@ -102,7 +86,10 @@ class JobAttribution {
       if (node_faults_.size() < kFaultsTold) node_faults_.push_back(&event);
       return;
     }
-    if (event.kind == LogEventKind::job_ended && job_end_ == nullptr) job_end_ = &event;
+    if (event.kind == LogEventKind::job_ended) {
+      if (job_end_ == nullptr) job_end_ = &event;
+      if (event.ordered) job_ends_.try_emplace(event.file, event.line);
+    }
     if (event.repeated && repeated_ == nullptr) repeated_ = &event;
     if (event.kind == LogEventKind::mismatch && mismatch_ == nullptr) mismatch_ = &event;
     for (const auto& [rank, what] : event.called) called_.emplace(rank, what);
@@ -111,63 +98,40 @@ class JobAttribution {
       accused_.insert(event.ranks.begin(), event.ranks.end());
       if (!event.ranks.empty()) accusation_ = &event;
     }
-    if (event.rank < 0) {
+    // Slurm's tasks are launchers where there are any.
+    if (event.rank < 0 || (agents_ && event.of_task)) {
+      if (is_after_end(event)) return;
       if (event.kind == LogEventKind::ended && nobody_ended_ == nullptr) nobody_ended_ = &event;
       reported_ |= event.kind != LogEventKind::world;
       failed_ |= event.kind == LogEventKind::exception || event.kind == LogEventKind::timed_out ||
                  event.kind == LogEventKind::lost_peer;
       return;
     }
-    take_of_rank(event, &stories_[event.rank]);
+    RankStory& story = stories_[event.rank];
+    if (is_after_end(event))
+      story.stopped = true;
+    else
+      story.take(event);
   }
 
-  void take_of_rank(const LogEvent& event, RankStory* story) {
-    switch (event.kind) {
-      case LogEventKind::timed_out:
-      case LogEventKind::lost_peer:
-      case LogEventKind::mismatch:
-      case LogEventKind::absent:
-        if (story->victim == nullptr && !event.of_others) story->victim = &event;
-        break;
-      case LogEventKind::exception:
-        // After what it lost, or in another file than that, it is a consequence.
-        if (story->victim == nullptr && story->exception == nullptr) story->exception = &event;
-        if (story->victim != nullptr && story->victim->kind == LogEventKind::lost_peer &&
-            !story->victim->certain && event.certain && event.own)
-          story->later = &event;
-        break;
-      case LogEventKind::ended:
-        if (story->end == nullptr || (story->end->signal == 0 && event.signal != 0))
-          story->end = &event;
-        break;
-      case LogEventKind::stopped:
-        story->stopped = true;
-        story->terminated |= event.signal == SIGTERM && !event.local;
-        break;
-      case LogEventKind::stuck:
-        if (story->victim == nullptr && story->stuck == nullptr) story->stuck = &event;
-        break;
-      case LogEventKind::progress:
-      case LogEventKind::job_ended:
-      case LogEventKind::node_fault:
-      case LogEventKind::world:
-        break;
-    }
+  // Where somebody ended the job, what its ranks then raise is no failure: a loader whose workers
+  // are gone, say.
+  bool is_after_end(const LogEvent& event) const {
+    const auto end = job_ends_.find(event.file);
+    return end != job_ends_.end() && end->second < event.line &&
+           (event.kind == LogEventKind::exception || event.kind == LogEventKind::ended);
   }
 
-  static Death death_of(const RankStory& story) {
-    const LogEvent* exception = story.exception;
-    const bool first = exception != nullptr &&
-                       (story.victim == nullptr || (story.victim->file == exception->file &&
-                                                    exception->line < story.victim->line));
-    // Who reports a lost peer after what nobody is said to have left uncaught, caught it.
-    const bool ended = exception != nullptr &&
-                       (exception->certain || (story.end != nullptr && story.victim == nullptr));
-    if (first && exception->own && !exception->local && ended) return Death::own;
-    if (first || story.later != nullptr) return Death::unclear;
-    if (story.victim != nullptr || story.end == nullptr) return Death::none;
-    const bool own = is_own_signal(story.end->signal) && !story.end->local && !story.end->forced;
-    return own ? Death::own : Death::unclear;
+  // Of another file than that which tells of the job's end nobody knows what came first. Who waited
+  // for a time-out tells that it was none of that.
+  void doubt_who_was_ended() {
+    if (job_ends_.empty()) return;
+    for (const auto& [rank, story] : stories_)
+      if (story.victim != nullptr && story.victim->kind == LogEventKind::timed_out) return;
+    for (const auto& [rank, story] : stories_)
+      if (story.end == nullptr && story.exception != nullptr &&
+          !job_ends_.contains(story.exception->file) && died_.erase(rank) > 0)
+        unclear_.insert(rank);
   }
 
   std::string how_it_died(int64_t rank) const {
@@ -185,15 +149,29 @@ class JobAttribution {
     return all;
   }
 
-  // Do the ends that nothing explains come later than that of `rank`, by the launcher's clock?
+  // Do the other ends come later than that of `rank`, by the launcher's clock?
   bool came_first(int64_t rank) const {
     const LogEvent* end = stories_.at(rank).end;
-    const RankSet others = unexplained();
+    RankSet others = unexplained();
+    others.insert(died_.begin(), died_.end());
+    others.erase(rank);
     return std::all_of(others.begin(), others.end(), [&](int64_t other) {
       const LogEvent* later = stories_.at(other).end;
-      return end != nullptr && later != nullptr && !end->time.empty() && end->file == later->file &&
-             end->time < later->time;
+      if (end == nullptr || later == nullptr || end->file != later->file) return false;
+      // Composer has no times, and tells whom it saw before it killed all.
+      return end->time.empty() ? end->first && later->forced : end->time < later->time;
     });
+  }
+
+  // What ends in its destructors, as others are gone, ends by a signal as well.
+  void keep_who_died_first() {
+    const auto first =
+        std::find_if(died_.begin(), died_.end(), [&](int64_t rank) { return came_first(rank); });
+    if (first == died_.end() || died_.size() < 2) return;
+    const int64_t rank = *first;
+    unclear_.insert(died_.begin(), died_.end());
+    unclear_.erase(rank);
+    died_ = {rank};
   }
 
   void conclude_died() {
@@ -201,6 +179,7 @@ class JobAttribution {
     RankSet others = finding_.guilty;
     others.insert(finding_.accused.begin(), finding_.accused.end());
     for (const int64_t rank : died_) others.erase(rank);
+    keep_who_died_first();
     if (died_.size() > 1) {
       undecided("which of them ended first", died_);
     } else if (repeated_ != nullptr && repeated_->kind != LogEventKind::ended) {
@@ -258,11 +237,7 @@ class JobAttribution {
     for (const int64_t rank : job_.logged) {
       const auto story = stories_.find(rank);
       if (hinted_.contains(rank)) continue;
-      if (story == stories_.end() ||
-          (story->second.victim == nullptr && story->second.exception == nullptr &&
-           story->second.end == nullptr && story->second.stuck == nullptr &&
-           !story->second.stopped))
-        ranks.insert(rank);
+      if (story == stories_.end() || story->second.is_silent()) ranks.insert(rank);
     }
     return ranks;
   }
@@ -279,7 +254,8 @@ class JobAttribution {
     RankSet ranks;
     for (const auto& [rank, story] : stories_)
       if (story.terminated && story.victim == nullptr && story.exception == nullptr &&
-          story.end == nullptr && story.stuck == nullptr && !dumped_.contains(rank))
+          story.end == nullptr && story.stuck == nullptr && !story.progress &&
+          !dumped_.contains(rank))
         ranks.insert(rank);
     return ranks;
   }
@@ -308,8 +284,14 @@ class JobAttribution {
     const bool behind =
         quiet.size() == 1 && finding_.only_order_missing && includes(finding_.candidates, quiet);
     const bool missed = !quiet.empty() && accused_ == quiet;
-    const bool doubtful = !unclear_.empty() || !stuck_.empty() || nobody_ended_ != nullptr ||
-                          job_end_ != nullptr || mismatch_ != nullptr || repeated_ != nullptr;
+    // Who was asked how far it was came to something, or not: it is not gone.
+    const bool asked = std::any_of(quiet.begin(), quiet.end(), [&](int64_t rank) {
+      const auto story = stories_.find(rank);
+      return story != stories_.end() && story->second.progress;
+    });
+    const bool doubtful = asked || !unclear_.empty() || !stuck_.empty() ||
+                          nobody_ended_ != nullptr || job_end_ != nullptr || mismatch_ != nullptr ||
+                          repeated_ != nullptr;
     if (!doubtful && (gone || behind || missed) && all_others_are_victims(quiet)) {
       finding_.evidence.push_back(fmt::format("{} reported nothing{}; all others lost their peers",
                                               rank_list(quiet), behind ? "" : " and left no dump"));
@@ -408,6 +390,12 @@ class JobAttribution {
       undecided(fmt::format("why the watchdog of {} got stuck: a call of its own, or a peer",
                             rank_list(stuck_)),
                 stuck_);
+    for (const auto& [rank, story] : stories_)
+      if (story.stop != nullptr && story.victim == nullptr)
+        undecided(fmt::format("who ended rank {} with SIGTERM ({}), the first that ended: the "
+                              "scheduler's log, its host's",
+                              rank, place_of(*story.stop)),
+                  {rank});
     if (nobody_ended_ != nullptr)
       undecided(
           fmt::format("which rank ended ({}): {}", place_of(*nobody_ended_), nobody_ended_->text),
@@ -459,12 +447,14 @@ class JobAttribution {
   const FlightDump* exchanges_ = nullptr;  // the first whose rank made sends or receives unseen
   const LogEvent* accusation_ = nullptr;
   const LogEvent* job_end_ = nullptr;
+  std::map<std::string_view, int64_t> job_ends_;  // by file: in which line it was told to end
   const LogEvent* nobody_ended_ = nullptr;
   const LogEvent* mismatch_ = nullptr;
   const LogEvent* hint_ = nullptr;
   const LogEvent* repeated_ = nullptr;  // of several ranks, of which one is told
   std::vector<const LogEvent*> node_faults_;
   std::map<int64_t, std::string> called_;
+  bool agents_ = false;    // launchers of a node's ranks
   bool reported_ = false;  // a line of nobody
   bool failed_ = false;    // and one that tells of a failure
   FlightFinding finding_;

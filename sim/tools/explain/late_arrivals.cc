@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "scenarios/base/text.h"
+#include "sim/tools/explain/arrival_runs.h"
 #include "sim/tools/explain/arrival_steps.h"
 #include "sim/tools/explain/stages.h"
 
@@ -76,6 +77,7 @@ GroupArrivals arrivals_of(const std::string& name, const std::vector<Member>& me
     std::vector<double>& came = group.came_ms.emplace_back();
     for (const FlightEntry* entry : entries)
       came.push_back(static_cast<double>(entry->created_ns - begin_ns) * 1e-6);
+    group.entries.push_back(entries);
   }
   return group;
 }
@@ -330,10 +332,11 @@ class LateArrivals {
     finding->lateness_ms = lateness_ms_;
     finding->slowdown = step_ms_ / (step_ms_ - lateness_ms_);
     finding->evidence = {fmt::format(
-        "in {} steps of {} {} each and {:.1f} ms, {} called number {} of them {:.1f} ms after the "
-        "middle rank (group {})",
+        "in {} steps of {} {} each and {:.1f} ms, {} {} number {} of them {:.1f} ms after the "
+        "middle rank{} (group {})",
         steps_.steps, steps_.calls, plural(static_cast<int64_t>(steps_.calls), "collective"),
-        step_ms_, rank_list(late), place_ + 1, lateness_ms_, group_.name)};
+        step_ms_, rank_list(late), group_.by_runs ? "began" : "called", place_ + 1, lateness_ms_,
+        group_.by_runs ? ", by how long their GPUs ran in it" : "", group_.name)};
     finding->guilty = late;
     for (const int64_t rank : group_.ranks)
       if (!late.contains(rank)) finding->victims.insert(rank);
@@ -348,6 +351,16 @@ class LateArrivals {
   size_t place_ = 0, rank_ = 0;                // where the most lateness is, and whose
   double lateness_ms_ = 0, step_ms_ = 0;
 };
+
+// What GPUs saw says more than when hosts called: whether, if durations tell it.
+bool tell_by_runs(const GroupArrivals& called, FlightFinding* finding) {
+  const auto runs = arrivals_by_runs(called);
+  if (!runs) return false;
+  const Steps steps = steps_of(*runs);
+  if (steps.steps < kLeastSteps) return false;
+  LateArrivals(*runs, steps, true).tell(finding);
+  return finding->kind == FlightClass::straggler || runs->calls.front()->ran_ns >= 0;
+}
 
 std::map<std::string, std::vector<Member>> by_group(const std::vector<FlightDump>& dumps) {
   std::map<std::string, std::vector<Member>> groups;
@@ -405,7 +418,8 @@ bool find_late_arrivals(const std::vector<FlightDump>& dumps, FlightFinding* fin
     if (steps.steps < kLeastSteps) continue;
     enough = true;
     FlightFinding found = *finding;
-    LateArrivals(group, steps, clocks.agree).tell(&found);
+    if (clocks.agree || !tell_by_runs(group, &found))
+      LateArrivals(group, steps, clocks.agree).tell(&found);
     if (found.kind != FlightClass::straggler) {
       finding->evidence = found.evidence;
       continue;

@@ -27,8 +27,9 @@ struct ArrivalClocks {
 // take turns, half of more than two ranks are late, steps are too few, or a dump is missing.
 // Dumps have the times of calls, which NCCL only queues: a rank that waits for its GPU in each step
 // (loss.item() on one of them) calls the first collective of a step after the others and keeps
-// nobody waiting. So over NCCL a rank that is late there already is undecided.
-// Returns whether any group had steps enough to tell.
+// nobody waiting. So over NCCL a rank that is late there already is undecided, unless dumps tell
+// how long GPUs ran in each call: then these decide (arrival_runs.h), and a GPU that is late while
+// its host is not is found as well. Returns whether any group had steps enough to tell.
 bool find_late_arrivals(const std::vector<FlightDump>& dumps, FlightFinding* finding,
                         const ArrivalClocks& clocks = {});
 

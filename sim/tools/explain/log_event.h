@@ -44,6 +44,10 @@ struct LogEvent {
   bool foreign = false;    // of a process that is none of a job's: to be passed over
   bool in_group = false;   // its rank is that within a group, which the line does not name
   bool of_others = false;  // of absent: told by a coordinator, which need not be there itself
+  bool ordered = false;    // of job_ended: its processes were told to end
+  bool by_agent = false;   // torchelastic's, or another launcher's that starts a node's ranks
+  bool of_task = false;    // of an end: the rank is a task of Slurm's
+  bool explains = false;   // why a call of the rank failed that seemed to have lost a peer
   bool hint = false;       // something failed, and nobody says what or whose it was
   bool repeated = false;   // Ray shows it for several ranks, of which it names one
   std::string time;        // of an end, as the launcher writes it: to be compared

@@ -58,7 +58,7 @@ constexpr std::array kTypes = {
     TypeOrigin{"_InactiveRpcError", ExceptionOrigin::unclear},
     TypeOrigin{"AioRpcError", ExceptionOrigin::unclear},
     TypeOrigin{"DistributedOperationException", ExceptionOrigin::unclear},  // of all of them
-    TypeOrigin{"KeyboardInterrupt", ExceptionOrigin::stop},
+    TypeOrigin{"KeyboardInterrupt", ExceptionOrigin::interrupt},
     TypeOrigin{"SIGTERMException", ExceptionOrigin::stop},
     TypeOrigin{"RankShouldRestart", ExceptionOrigin::stop},
     TypeOrigin{"HostsUpdatedInterrupt", ExceptionOrigin::stop},
@@ -126,6 +126,9 @@ constexpr std::array kWords = {
     WordOrigin{"sigusr", ExceptionOrigin::unclear},
     WordOrigin{"signal 15", ExceptionOrigin::unclear},
     WordOrigin{"preempt", ExceptionOrigin::unclear},
+    // What a process that ends, for whatever reason, says of its GPU.
+    WordOrigin{"driver shutting down", ExceptionOrigin::unclear},
+    WordOrigin{"context is destroyed", ExceptionOrigin::unclear},
 };
 
 // What PyTorch raises of C++. In a message of another type, as of a KeyError: 'timeout', or of a

@@ -9,6 +9,7 @@ enum class ExceptionOrigin {
   own,            // the program, its data, its device or its host
   communication,  // somebody else was gone or late
   stop,           // a signal or the launcher ended it
+  interrupt,      // somebody ended the job, with Ctrl-C
   launcher,       // raised by a launcher about its processes
   unclear,
 };

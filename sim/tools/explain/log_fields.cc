@@ -11,6 +11,13 @@ namespace {
 
 constexpr size_t kTextMost = 240;
 
+std::string lower_begin(std::string_view line) {
+  std::string low(line.substr(0, 200));
+  std::transform(low.begin(), low.end(), low.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return low;
+}
+
 }  // namespace
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -30,6 +37,12 @@ std::string_view after(std::string_view line, std::string_view key) {
 int64_t number_after(std::string_view line, std::string_view key, int64_t otherwise) {
   const std::string_view rest = after(line, key);
   return rest.data() == nullptr ? otherwise : leading_number(rest).value_or(otherwise);
+}
+
+bool holds_any(std::string_view line, std::span<const std::string_view> words) {
+  return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
+    return line.find(word) != std::string_view::npos;
+  });
 }
 
 std::optional<int64_t> rank_at(std::string_view text) {
@@ -56,15 +69,23 @@ std::set<int64_t> ranks_in(std::string_view text) {
   return ranks;
 }
 
+bool counts_a_step(std::string_view line) {
+  constexpr std::array<std::string_view, 5> kWords = {"step", "epoch", "iter", "iteration", "loss"};
+  const std::string low = lower_begin(line);
+  for (const std::string_view word : kWords)
+    for (size_t at = low.find(word); at != std::string::npos; at = low.find(word, at + 1)) {
+      if (at > 0 && std::isalnum(static_cast<unsigned char>(low[at - 1])) != 0) continue;
+      const size_t number = low.find_first_not_of(" :=[#", at + word.size());
+      if (number != std::string::npos && number > at + word.size() && is_digit(low[number]))
+        return true;
+    }
+  return false;
+}
+
 bool tells_of_steps(std::string_view line) {
   constexpr std::array<std::string_view, 4> kWords = {"step", "epoch", "iter", "loss"};
-  std::string low(line.substr(0, 200));
-  std::transform(low.begin(), low.end(), low.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const bool has_word = std::any_of(kWords.begin(), kWords.end(), [&](std::string_view word) {
-    return low.find(word) != std::string::npos;
-  });
-  return has_word && low.find_first_of("0123456789") != std::string::npos;
+  const std::string low = lower_begin(line);
+  return holds_any(low, kWords) && low.find_first_of("0123456789") != std::string::npos;
 }
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 #include <array>
 #include <cctype>
 #include <optional>
-#include <span>
+#include <utility>
 
 #include "sim/tools/explain/log_exception.h"
 #include "sim/tools/explain/log_fields.h"
@@ -23,7 +23,6 @@ constexpr int64_t kSigkill = 9, kSigterm = 15, kExitOfSigterm = 128 + kSigterm;
 constexpr size_t kKilledMost = 100'000;
 constexpr int64_t kWrappedMost = 2;  // lines that a launcher breaks one into
 
-constexpr std::string_view kTraceback = "Traceback (most recent call last):";
 constexpr std::string_view kRootCause = "Root Cause (first observed failure)";
 constexpr std::string_view kElastic = "torch.distributed.elastic";
 constexpr std::string_view kSpawned = "-- Process ";
@@ -48,11 +47,8 @@ constexpr std::string_view kCause = "The above exception was the direct cause of
 constexpr std::array<std::string_view, 5> kPassing = {
     "Exception in thread ", "Exception ignored ", "--- Logging error ---",
     "Task exception was never retrieved", "Future exception was never retrieved"};
-constexpr int64_t kPassingLines = 4;  // that may stand between
 // Who wrote so many lines after an exception that nobody is said to have left uncaught, caught it.
 constexpr int64_t kLinesOfTheEnd = 200;
-constexpr std::string_view kRepeated = "x across cluster]";  // Ray's
-constexpr std::string_view kTableTraceback = "  traceback : Traceback";
 constexpr std::string_view kProcessName = "Process name: ";
 constexpr std::string_view kTime = "  time      : ";
 constexpr std::string_view kRank = "  rank      : ";
@@ -77,12 +73,6 @@ const Needles& known_words() {
     return Needles(std::move(all));
   }();
   return words;
-}
-
-bool holds_any(std::string_view line, std::span<const std::string_view> words) {
-  return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
-    return line.find(word) != std::string_view::npos;
-  });
 }
 
 // "[Rank 3]": of the job in the default group only, and where no group is named before 2.3.
@@ -115,6 +105,17 @@ void LogReader::see(const LogPrefix& prefix) {
   if (prefix.node_rank >= 0) set_node_offset(prefix.rank, prefix.node_rank);
 }
 
+// PyTorch's hook writes "[rank3]: " before tracebacks alone. Before what is none, a launcher or the
+// program does, and may before one that was caught.
+void LogReader::see_prefixed(const LogPrefix& prefix) {
+  const std::string_view text = prefix.rest;
+  if (!prefix.uncaught || prefix.owner != LineOwner::process || text.empty()) return;
+  if (text[0] == ' ' || static_cast<unsigned char>(text[0]) >= 0x80) return;  // of a traceback
+  constexpr std::array<std::string_view, 3> kOfTracebacks = {kTraceback, kHandling, kCause};
+  prefixed_ |=
+      !tracebacks_.contains(prefix.rank) && !is_exception(text) && !holds_any(text, kOfTracebacks);
+}
+
 void LogReader::set_node_offset(int64_t rank, int64_t local) {
   if (rank >= local && local >= 0 && node_offsets_.size() < 2) node_offsets_.insert(rank - local);
 }
@@ -130,6 +131,8 @@ void LogReader::take(std::string_view line) {
   if (prefix.rank >= 0 && prefix.rank < kLogRankMost) ++lines_of_[prefix.rank];
   if (wrapped_ > 0) take_wrapped(prefix.rest);
   if (!uncaught_.empty()) doubt_uncaught(prefix);
+  if (!fallen_.empty()) doubt_fallen(prefix);
+  if (!prefixed_) see_prefixed(prefix);
   const bool known = known_words().any_in(line);
   if ((known || !tracebacks_.empty()) && take_traceback(line, prefix)) return;
   if (known) take_recognized(line, prefix);
@@ -144,6 +147,7 @@ void LogReader::keep(LogEvent event, const LogPrefix& prefix, std::string_view t
     kept.told_twice = prefix.role_rank;
     kept.of_file = prefix.owner == LineOwner::nobody;
   }
+  const bool by_place = event.rank >= 0 && event.rank == prefix.rank;
   if (events_.size() >= kKeptMost) return;
   if (kept_[{event.local ? -2 - event.rank : event.rank, event.kind}]++ >= kKeptOfAKind) return;
   event.text = cut(text);
@@ -152,39 +156,24 @@ void LogReader::keep(LogEvent event, const LogPrefix& prefix, std::string_view t
   event.line = line_;
   if (const auto lines = lines_of_.find(event.rank); lines != lines_of_.end())
     kept.lines_before = lines->second;
+  if (by_place && event.kind == ended && !event.first && !event.of_task && !event.by_agent)
+    fallen_.try_emplace(event.rank, events_.size());
   kept.event = std::move(event);
   events_.push_back(std::move(kept));
 }
 
-void LogReader::note_uncaught(const LogPrefix& prefix, bool alone) {
-  if (prefix.uncaught && !events_.empty() && events_.back().event.certain &&
-      uncaught_.size() < static_cast<size_t>(kLogRankMost))
-    uncaught_[prefix.rank] = {events_.size() - 1, alone};
+// What ended was a program that the rank had started.
+void LogReader::doubt_fallen(const LogPrefix& prefix) {
+  const auto found = fallen_.find(prefix.rank);
+  if (found == fallen_.end() || !counts_a_step(prefix.rest)) return;
+  events_[found->second].handled = true;
+  fallen_.erase(found);
 }
 
-// A launcher or the program itself may write "[rank3]: " as well: who trains on was caught.
-void LogReader::doubt_uncaught(const LogPrefix& prefix) {
-  const auto found = uncaught_.find(prefix.rank);
-  if (found == uncaught_.end() || !prefix.uncaught || prefix.rest.empty()) return;
-  if (!found->second.alone && !tells_of_steps(prefix.rest)) return;
-  events_[found->second.event].event.certain = false;
-  uncaught_.erase(found);
-}
-
-// The exception before was caught: what its handler raised ended the process.
-void LogReader::forget_handled(const LogPrefix& prefix) {
-  if (events_.empty()) return;
-  Kept& last = events_.back();
-  if (last.event.kind == LogEventKind::exception && last.event.rank == prefix.rank)
-    last.handled = true;
-}
-
-// A worker of the DataLoader ended: what its rank saw of that first, a lost connection, is no
-// peer's.
-void LogReader::forget_chained(std::string_view last, int64_t rank) {
-  if (last.find("DataLoader worker") == std::string_view::npos || events_.empty()) return;
-  Kept& before = events_.back();
-  if (before.event.kind == lost_peer && before.event.rank == rank) before.handled = true;
+// A task of Slurm's is a launcher where ranks have larger numbers than all tasks that ended.
+bool LogReader::tasks_are_ranks() const {
+  const bool labels = std::includes(labelled_.begin(), labelled_.end(), told_.begin(), told_.end());
+  return told_.empty() || labels || *told_.rbegin() <= most_task_;
 }
 
 // Of torchelastic's attempts the last counts.
@@ -193,6 +182,7 @@ void LogReader::forget_attempt() {
   kept_.clear();
   tracebacks_.clear();
   uncaught_.clear();
+  fallen_.clear();
 }
 
 void LogReader::find_rank(std::string_view line, std::string_view needle, const LogPrefix& prefix,
@@ -234,23 +224,29 @@ void LogReader::take_recognized(std::string_view line, const LogPrefix& prefix) 
   if (event.foreign || (event.kind == world && event.world <= 0)) return;
   take_group(event);
   if (event.kind == world) take_assignment(line, prefix);
-  if (pattern.writer == LogWriter::kernel) return keep(std::move(event), LogPrefix{}, prefix.rest);
+  if (pattern.writer == LogWriter::kernel) {
+    LogPrefix nobody;  // not even the file's
+    nobody.owner = LineOwner::job;
+    return keep(std::move(event), nobody, prefix.rest);
+  }
   if (event.rank < 0) find_rank(line, pattern.needle, prefix, &event);
   if (event.kind == job_ended) step_ends_ = true;
   if (pattern.writer == LogWriter::agent) {
-    agent_ = launcher_ = true;
+    agent_ = launcher_ = event.by_agent = true;
     event.signal = event.code < 0 ? -event.code : event.code == kExitOfSigterm ? kSigterm : 0;
   }
   if (event.kind == ended && event.signal == kSigterm) event.kind = stopped;
   const bool wrapped = event.kind == ended && event.first && event.signal == 0 && event.code == 0;
   if (wrapped) wrapped_ = kWrappedMost;
+  if (event.explains) explain_lost(prefix);
   if (pattern.writer != LogWriter::slurm) return keep(std::move(event), prefix, prefix.rest);
   if (event.ranks.empty() || (event.code == 0 && event.signal == 0)) return;
   if (step_ends_) event.kind = stopped;
-  const std::set<int64_t> tasks = std::move(event.ranks);
-  event.ranks.clear();
+  const std::set<int64_t> tasks = std::exchange(event.ranks, {});
   for (const int64_t task : tasks) {
     event.rank = agent_ ? -1 : task;
+    event.of_task = true;
+    most_task_ = std::max(most_task_, task);
     keep(event, prefix, prefix.rest);
   }
 }
@@ -278,16 +274,6 @@ void LogReader::take_wrapped(std::string_view line) {
   wrapped_ = 0;
   last.event.signal = number;
   if (number == kSigterm) last.event.kind = stopped;
-}
-
-// Of an uncaught exception, without the calls before it.
-void LogReader::take_last_line(const LogPrefix& prefix) {
-  LogEvent event;
-  event.kind = LogEventKind::exception;
-  event.own = event.certain = true;
-  const size_t before = events_.size();
-  keep(std::move(event), prefix, prefix.rest);
-  if (events_.size() > before) note_uncaught(prefix, true);
 }
 
 // What says how the lines after it are to be read.
@@ -343,6 +329,7 @@ void LogReader::take_exit_code(std::string_view code, const LogPrefix& prefix) {
       (failure_.signal == kSigkill && killed_.contains(number_after(code, "(pid: ")));
   failure_.kind = by_agent ? stopped : ended;
   failure_.first = root_cause_;
+  failure_.by_agent = true;
   if (root_cause_ && failure_.signal == 0 && !closes_) doubt_kills();
   table_rank_ = failure_.rank;
   keep(failure_, prefix, prefix.rest);
@@ -355,99 +342,6 @@ void LogReader::doubt_kills() {
   for (Kept& kept : events_)
     kept.event.forced |= kept.event.kind == ended && kept.event.signal == kSigkill &&
                          !kept.event.first && !kept.event.time.empty();
-}
-
-bool LogReader::take_traceback(std::string_view line, const LogPrefix& prefix) {
-  const size_t start = line.find(kTraceback);
-  if (start != std::string_view::npos) return begin_traceback(line, start, prefix);
-  if (tracebacks_.empty()) return false;
-  const auto found = tracebacks_.find(prefix.rank);
-  if (found == tracebacks_.end() || !found->second.open) return false;
-  if (native_level(prefix.rest) != '\0') return false;  // another thread's, in between
-  go_on_with(&found->second, line, prefix);
-  return true;
-}
-
-bool LogReader::begin_traceback(std::string_view line, size_t start, const LogPrefix& prefix) {
-  LogPrefix owner = prefix;
-  if (const auto rank = rank_before(line, start)) owner.rank = *rank;
-  if (tracebacks_.size() >= static_cast<size_t>(kLogRankMost) && !tracebacks_.contains(owner.rank))
-    return true;
-  Traceback traceback;
-  traceback.open = true;
-  traceback.spawned = spawned_;
-  // Of a checkpoint, which tells all ranks what some of them raised.
-  const std::string_view told = line.substr(start + kTraceback.size());
-  if (told.starts_with(" (RANK ")) traceback.spawned = rank_at(told.substr(7)).value_or(-1);
-  if (prefix.rest.starts_with(kTableTraceback)) {
-    traceback.spawned = table_rank_;
-    traceback.indent = 2;
-  }
-  spawned_ = -1;
-  traceback.uncaught =
-      owner.uncaught ||
-      line.find("]: Traceback", start - std::min<size_t>(start, 3)) != std::string_view::npos;
-  const auto passing = passing_.find(owner.rank);
-  traceback.passing = passing != passing_.end() && line_ - passing->second <= kPassingLines;
-  traceback.repeated = told.find(kRepeated) != std::string_view::npos;
-  tracebacks_[owner.rank] = traceback;
-  return true;
-}
-
-void LogReader::go_on_with(Traceback* traceback, std::string_view line, const LogPrefix& prefix) {
-  LogPrefix moved = prefix;
-  std::string_view& rest = moved.rest;
-  if (rest.find_first_not_of(' ') >= traceback->indent)
-    rest.remove_prefix(std::min(traceback->indent, rest.size()));
-  if (rest.empty() || rest[0] == ' ' || rest[0] == '\t') {
-    if (const auto file = after(rest, "File \""); file.data() != nullptr)
-      traceback->in_distributed =
-          file.find("torch/distributed/") != std::string_view::npos &&
-          file.find("torch/distributed/checkpoint/") == std::string_view::npos;
-    traceback->repeated |= rest.find(kRepeated) != std::string_view::npos;
-    return;
-  }
-  end_traceback(traceback, line, moved);
-}
-
-void LogReader::end_traceback(Traceback* traceback, std::string_view line,
-                              const LogPrefix& prefix) {
-  traceback->open = false;
-  const bool uncaught = traceback->uncaught && prefix.uncaught;
-  if (!is_exception(prefix.rest)) return take_recognized(line, prefix);
-  const ExceptionOrigin origin = origin_of_exception(prefix.rest, traceback->in_distributed);
-  const size_t before = events_.size();
-  if (origin != ExceptionOrigin::own) take_recognized(line, prefix);
-  // A line of the table, which says more; or one after which another attempt begins, of which the
-  // traceback is not.
-  if (events_.size() > before) events_.back().event.certain |= uncaught;
-  if (events_.size() > before || tracebacks_.empty()) return;
-  if (traceback->passing && origin != ExceptionOrigin::communication) return;
-  LogEvent event;
-  event.certain = uncaught || traceback->spawned >= 0;
-  event.rank = traceback->spawned;
-  event.repeated = traceback->repeated;
-  switch (origin) {
-    case ExceptionOrigin::launcher:
-      return;
-    case ExceptionOrigin::own:
-      event.kind = LogEventKind::exception;
-      event.own = true;
-      forget_chained(prefix.rest, event.rank < 0 ? prefix.rank : event.rank);
-      break;
-    case ExceptionOrigin::unclear:
-      event.kind = LogEventKind::exception;
-      event.certain = false;
-      break;
-    case ExceptionOrigin::communication:
-      event.kind = lost_peer;
-      break;
-    case ExceptionOrigin::stop:
-      event.kind = stopped;
-      break;
-  }
-  keep(std::move(event), prefix, prefix.rest);
-  if (events_.size() > before) note_uncaught(prefix, false);
 }
 
 // Whose the file is, as far as one rank's.
@@ -483,8 +377,10 @@ std::vector<LogEvent> LogReader::finish() {
   if (role_ranks_) told_ = std::move(told_twice_);
   std::vector<LogEvent> events;
   for (Kept& kept : events_) {
+    if (prefixed_ && kept.by_prefix) kept.event.certain = false;
     if (went_on(kept)) kept.event.own = false;
     settle(&kept);
+    if (kept.event.of_task && !tasks_are_ranks()) kept.event.rank = -1;
     if (!kept.handled) events.push_back(std::move(kept.event));
   }
   for (const LogEvent& event : events)

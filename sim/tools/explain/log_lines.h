@@ -12,6 +12,9 @@
 
 namespace lockstep {
 
+inline constexpr std::string_view kTraceback = "Traceback (most recent call last):";
+inline constexpr std::string_view kRepeated = "x across cluster]";  // Ray's
+
 // Reads the lines of one file in order. Memory is bounded, whatever comes: so many events of a
 // rank and kind are kept, the first ones; texts are cut short.
 class LogReader {
@@ -47,6 +50,7 @@ class LogReader {
     bool of_file = false;      // by the file's name
     bool told_twice = false;   // by "[rank0]:[rank8]:"
     bool handled = false;      // an exception while whose handling another came
+    bool by_prefix = false;    // that nobody caught it, "[rank3]: " says
     int64_t lines_before = 0;  // of the same rank
   };
 
@@ -67,6 +71,10 @@ class LogReader {
   void take_exit_code(std::string_view code, const LogPrefix& prefix);
   void doubt_kills();
   void see(const LogPrefix& prefix);
+  void doubt_fallen(const LogPrefix& prefix);
+  bool tasks_are_ranks() const;
+  void see_prefixed(const LogPrefix& prefix);
+  void explain_lost(const LogPrefix& prefix);
   void take_group(const LogEvent& event);
   void take_assignment(std::string_view line, const LogPrefix& prefix);
   void set_node_offset(int64_t rank, int64_t local);
@@ -92,6 +100,9 @@ class LogReader {
   std::vector<Kept> events_;
   std::map<std::pair<int64_t, LogEventKind>, int64_t> kept_;
   std::map<int64_t, Traceback> tracebacks_;
+  // By rank: the end in its own lines, as a shell's "Segmentation fault", after which nothing came.
+  std::map<int64_t, size_t> fallen_;
+  int64_t most_task_ = -1;  // of Slurm's that ended
   // By rank: the exception that, as its prefix says, nobody caught, and was that a line alone?
   struct Uncaught {
     size_t event;
@@ -113,6 +124,7 @@ class LogReader {
   std::set<int64_t> killed_;        // process ids that torchelastic ended with SIGKILL
   bool step_ends_ = false;          // Slurm ends all tasks: further ends say nothing
   bool groups_ = false;             // of some of the ranks are named here
+  bool prefixed_ = false;           // somebody else than PyTorch's hook writes "[rank3]: "
   bool role_ranks_ = false;         // "[rank0]:[rank8]:" was there: alone, the first is of a node
   std::set<int64_t> node_offsets_;  // ranks of the job minus ranks of the node: one, if it is known
 };

@@ -4,6 +4,7 @@
 #include <array>
 #include <string>
 
+#include "sim/tools/explain/log_ends.h"
 #include "sim/tools/explain/log_fields.h"
 #include "sim/tools/explain/log_record.h"
 
@@ -90,136 +91,6 @@ void read_fingerprints(std::string_view line, LogEvent* event) {
   }
 }
 
-// A shell, or whoever hands on a shell's exit code, counts signals from 128. What SIGKILL ended may
-// be the launcher's doing.
-int64_t signal_of_shell(int64_t code) {
-  constexpr std::array kOwn = {int64_t{4}, int64_t{7}, int64_t{8}, int64_t{11}};
-  const bool own = std::find(kOwn.begin(), kOwn.end(), code - 128) != kOwn.end();
-  return own ? code - 128 : 0;
-}
-
-// "Out Of Memory" is said of all tasks of a step in which one was killed.
-struct SlurmEnd {
-  std::string_view words;
-  int64_t signal;
-};
-constexpr std::array kSlurmEnds = {SlurmEnd{"Killed", 9},    SlurmEnd{"Out Of Memory", 0},
-                                   SlurmEnd{"Aborted", 6},   SlurmEnd{"Segmentation fault", 11},
-                                   SlurmEnd{"Bus error", 7}, SlurmEnd{"Terminated", 15}};
-
-void read_slurm(std::string_view line, LogEvent* event) {
-  std::string_view tasks = after(line, ": tasks ");
-  if (tasks.data() == nullptr) tasks = after(line, ": task ");
-  if (tasks.data() == nullptr) return;
-  event->ranks = ranks_in(tasks);
-  event->code = number_after(line, "Exited with exit code ", 0);
-  event->signal = signal_of_shell(event->code);
-  for (const SlurmEnd& end : kSlurmEnds) {
-    if (tasks.find(end.words) == std::string_view::npos) continue;
-    event->signal = end.signal;
-    if (end.signal == 0) event->code = 1;
-  }
-}
-
-void read_mpirun_signal(std::string_view line, LogEvent* event) {
-  event->rank = rank_at(after(line, "noticed that process rank ")).value_or(-1);
-  event->signal = number_after(line, "exited on signal ", 0);
-  event->first = true;
-}
-
-// "[[13241,1],3]", "[prterun-node-4711@1,3]": the job's processes count from 0.
-void read_mpirun_exit(std::string_view line, LogEvent* event) {
-  std::string_view name = after(line, "Process name: [");
-  name = name.substr(0, name.find_first_of(" \t\r"));
-  const std::string_view rank = after(name, name.starts_with("[") ? ",1]," : "@1,");
-  event->rank = rank_at(rank).value_or(-1);
-  event->first = true;  // the next line has its code
-}
-
-// Whom it saw, and its code, stand in the next lines.
-void read_first_told(std::string_view, LogEvent* event) { event->first = true; }
-
-void read_mpi_abort(std::string_view line, LogEvent* event) {
-  event->rank = rank_at(after(line, "MPI_ABORT was invoked on rank ")).value_or(-1);
-  event->code = number_after(line, "errorcode ", 1);
-  event->first = true;
-}
-
-// One block for each process that ended, those that the launcher then killed included: the signal
-// on the next line does not tell who was first.
-void read_hydra_end(std::string_view line, LogEvent* event) {
-  event->rank = rank_at(after(line, "=   RANK ")).value_or(-1);
-}
-
-struct SignalName {
-  std::string_view name;
-  int64_t number;
-};
-constexpr std::array kSignals = {SignalName{"SIGKILL", 9}, SignalName{"SIGSEGV", 11},
-                                 SignalName{"SIGBUS", 7},  SignalName{"SIGILL", 4},
-                                 SignalName{"SIGFPE", 8},  SignalName{"SIGABRT", 6},
-                                 SignalName{"SIGTERM", 15}};
-
-void read_spawned(std::string_view line, LogEvent* event) {
-  const size_t at = line.find(" terminated with ");
-  const std::string_view before = line.substr(0, at);
-  if (const size_t word = before.rfind("rocess "); word != std::string_view::npos)
-    event->rank = rank_at(before.substr(word + 7)).value_or(-1);
-  event->local = true;
-  event->first = true;
-  event->code = number_after(line, "with exit code ", 0);
-  for (const SignalName& signal : kSignals)
-    if (line.find(signal.name, at) != std::string_view::npos) event->signal = signal.number;
-}
-
-void read_agent_end(std::string_view line, LogEvent* event) {
-  event->rank = rank_at(after(line, "local_rank: ")).value_or(-1);
-  event->local = true;
-  event->code = number_after(line, "exitcode: ", 0);
-  event->first = true;
-}
-
-// The command that it tells is that of the node's last process, not of the one that ended.
-void read_return_code(std::string_view line, LogEvent* event) {
-  event->code = number_after(line, "exits with return code = ", 0);
-  event->first = true;
-}
-
-void read_child(std::string_view line, LogEvent* event) {
-  event->rank = rank_at(after(line, "[rank: ")).value_or(-1);
-  event->local = true;
-  event->code = number_after(line, "terminated with code ", 0);
-  event->first = true;
-}
-
-// horovodrun's, of those that it ended after the first, too.
-void read_horovod_end(std::string_view line, LogEvent* event) {
-  const std::string_view before = line.substr(0, line.find(" exit with status code "));
-  if (const size_t word = before.rfind("Process "); word != std::string_view::npos)
-    event->rank = rank_at(before.substr(word + 8)).value_or(-1);
-  event->code = number_after(line, " exit with status code ", 0);
-  event->signal = signal_of_shell(event->code);
-}
-
-void read_composer_first(std::string_view line, LogEvent* event) {
-  event->rank = rank_at(after(line, "composer.cli.launcher:Rank ")).value_or(-1);
-  event->code = number_after(line, " crashed with exit code ", 0);
-  event->first = true;
-}
-
-// Of all that did not end well: those that the launcher killed, too.
-void read_composer_end(std::string_view line, LogEvent* event) {
-  event->rank = rank_at(after(line, "lobal rank ")).value_or(-1);
-  event->code = number_after(line, " exited with code ", 0);
-  event->forced = event->code == -9;
-}
-
-// By its number on its host.
-void read_vllm_worker(std::string_view line, LogEvent* event) {
-  event->rank = rank_at(after(line, "Worker proc VllmWorker-")).value_or(-1);
-  event->local = true;
-}
-
 // The coordinator lists, tensor by tensor, the ranks that did not ask for it.
 void read_stalled(std::string_view line, LogEvent* event) {
   constexpr std::string_view kKey = "[missing ranks: ";
@@ -228,29 +99,34 @@ void read_stalled(std::string_view line, LogEvent* event) {
   event->of_others = true;
 }
 
-void read_segmentation(std::string_view, LogEvent* event) { event->signal = 11; }
-void read_bus_error(std::string_view, LogEvent* event) { event->signal = 7; }
-void read_out_of_memory(std::string_view, LogEvent* event) { event->signal = 9; }
-// Both ends of a link see its error.
+// Both ends of a link see its error. Who ends, for whatever reason, has no driver any more.
 void read_device_error(std::string_view line, LogEvent* event) {
+  constexpr std::array<std::string_view, 2> kOfTheEnd = {"driver shutting down",
+                                                         "context is destroyed"};
+  event->foreign = holds_any(line, kOfTheEnd);
   event->own = event->certain =
       line.find("NVLink") == std::string_view::npos && line.find("XGMI") == std::string_view::npos;
 }
+// "Call to recv from 10.0.0.3<43210> failed : Connection reset by peer". Those of ibverbs and the
+// like are probes of what a host has, and of memory, its own.
+void read_failed_call(std::string_view line, LogEvent* event) {
+  constexpr std::array<std::string_view, 4> kOfMemory = {"posix_fallocate", "fallocate",
+                                                         "ftruncate", "shm_open"};
+  constexpr std::array<std::string_view, 6> kOfPeers = {"recv",   "send", "connect",
+                                                        "accept", "poll", "getsockopt"};
+  const std::string_view call = after(line, "Call to ");
+  const auto begins = [&](std::string_view name) { return call.starts_with(name); };
+  if (std::any_of(kOfMemory.begin(), kOfMemory.end(), begins))
+    event->kind = LogEventKind::exception;
+  else
+    event->foreign = std::none_of(kOfPeers.begin(), kOfPeers.end(), begins);
+}
+void read_own_reason(std::string_view, LogEvent* event) { event->explains = true; }
+void read_order(std::string_view, LogEvent* event) { event->ordered = true; }
 void read_hint(std::string_view, LogEvent* event) { event->hint = true; }
 void read_own_abort(std::string_view, LogEvent* event) { event->own = event->certain = true; }
 void read_sent_more(std::string_view, LogEvent* event) { event->sent_more = true; }
 void read_nothing(std::string_view, LogEvent*) {}
-
-// "Killed process 4711 (python3)": the kernel ends other people's, too.
-void read_killed(std::string_view line, LogEvent* event) {
-  constexpr std::array<std::string_view, 6> kNames = {
-      "(python", "(pt_", "(ray::", "(torchrun", "(accelerate", "(deepspeed"};
-  const std::string_view process = after(line, "Killed process ");
-  event->foreign = std::none_of(kNames.begin(), kNames.end(), [&](std::string_view name) {
-    const size_t at = process.find(name);
-    return at != std::string_view::npos && at < 24;
-  });
-}
 
 void read_members(std::string_view line, LogEvent* event) {
   const std::string_view member = after(line, "MEMBER: ");
@@ -330,7 +206,10 @@ constexpr std::array kLogRows = {
     LogRow{{"ncclRemoteError", lost_peer, "NCCLUtils.hpp", "PyTorch 1.13"}, read_nothing},
     LogRow{{"Connection closed by remote peer", lost_peer, "NCCL misc/socket.cc", "NCCL 2.12"},
            read_nothing},
-    LogRow{{"NCCL WARN Call to ", lost_peer, "NCCL misc/socket.cc", "NCCL 2.0"}, read_nothing},
+    LogRow{{"NCCL WARN Call to ", lost_peer, "NCCL misc/socket.cc", "NCCL 2.0"}, read_failed_call},
+    LogRow{{"Error while creating shared memory segment", LogEventKind::exception,
+            "NCCL misc/shmutils.cc", "NCCL 2.8"},
+           read_own_reason},
     LogRow{{"Got completion from peer ", lost_peer, "NCCL transport/net_ib.cc", "NCCL 2.4"},
            read_nothing},
     LogRow{{"op.preamble.length <= op.nbytes", mismatch, "gloo/transport/tcp/pair.cc", "Gloo"},
@@ -376,6 +255,9 @@ constexpr std::array kLogRows = {
     LogRow{{"failed (exitcode: ", ended, "elastic/multiprocessing/api.py", "PyTorch 1.9",
             LogWriter::agent},
            read_agent_end},
+    LogRow{{" death signal, shutting down workers", job_ended, "elastic/agent/server/api.py",
+            "PyTorch 1.9", LogWriter::agent},
+           read_order},
     LogRow{{"exits with return code = ", ended, "deepspeed/launcher/launch.py", "DeepSpeed 0.3",
             LogWriter::agent},
            read_return_code},
@@ -411,11 +293,13 @@ constexpr std::array kLogRows = {
            read_spawned},
     LogRow{{"srun: error: Node failure on ", job_ended, "srun", "Slurm 14"}, read_nothing},
     LogRow{{"srun: error: ", ended, "srun", "Slurm 14", LogWriter::slurm}, read_slurm},
-    LogRow{{"oom-kill event", ended, "slurmstepd", "Slurm 17"}, read_out_of_memory},
-    LogRow{{"oom_kill event", ended, "slurmstepd", "Slurm 21"}, read_out_of_memory},
-    LogRow{{"slurmstepd: error: *** ", job_ended, "slurmstepd", "Slurm 14"}, read_nothing},
-    LogRow{{"error: *** STEP ", job_ended, "slurmstepd", "Slurm 14"}, read_nothing},
-    LogRow{{"error: *** JOB ", job_ended, "slurmstepd", "Slurm 14"}, read_nothing},
+    LogRow{{"oom-kill event", ended, "slurmstepd", "Slurm 17", LogWriter::kernel},
+           read_out_of_memory},
+    LogRow{{"oom_kill event", ended, "slurmstepd", "Slurm 21", LogWriter::kernel},
+           read_out_of_memory},
+    LogRow{{"slurmstepd: error: *** ", job_ended, "slurmstepd", "Slurm 14"}, read_order},
+    LogRow{{"error: *** STEP ", job_ended, "slurmstepd", "Slurm 14"}, read_order},
+    LogRow{{"error: *** JOB ", job_ended, "slurmstepd", "Slurm 14"}, read_order},
     LogRow{{"NVRM: Xid (", node_fault, "NVIDIA's kernel module", "340", LogWriter::kernel},
            read_nothing},
     LogRow{{"Killed process ", node_fault, "Linux mm/oom_kill.c", "Linux 2.6", LogWriter::kernel},
@@ -429,7 +313,8 @@ constexpr std::array kLogRows = {
            read_segmentation},
     LogRow{{"Signal: Bus error (7)", ended, "Open MPI", "Open MPI 1.8"}, read_bus_error},
     LogRow{{"Caught signal 11 (Segmentation fault", ended, "UCX", "UCX 1.4"}, read_segmentation},
-    LogRow{{"OOMKilled", ended, "Kubernetes", "Kubernetes 1.0"}, read_out_of_memory},
+    LogRow{{"OOMKilled", ended, "Kubernetes", "Kubernetes 1.0", LogWriter::kernel},
+           read_killed_container},
     LogRow{{"Initializing distributed: GLOBAL_RANK: ", world, "Lightning", "Lightning 1.4"},
            read_members},
     LogRow{{"All distributed processes registered. Starting with ", world, "Lightning",

@@ -9,7 +9,8 @@
 namespace lockstep {
 
 // Whose word a line is: of a rank's process, of torchelastic's agent, of Slurm (whose tasks are
-// ranks, or agents), of a node's kernel, which knows no ranks.
+// ranks, or agents), of a node's kernel and who hands on what that did, which know no ranks, even
+// where their line stands among a rank's (slurmstepd writes to its first task's file).
 enum class LogWriter { process, agent, slurm, kernel };
 
 // One recognized line: what it holds, what it tells, and who writes it since when.

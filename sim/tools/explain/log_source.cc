@@ -112,6 +112,10 @@ Expected<LogOf> error_file_of(const std::string& text, const std::string& path, 
     case ExceptionOrigin::stop:
       event.kind = LogEventKind::stopped;
       break;
+    case ExceptionOrigin::interrupt:
+      event.kind = LogEventKind::job_ended;
+      event.ordered = true;
+      break;
     case ExceptionOrigin::launcher:
       return LogOf{};
     case ExceptionOrigin::unclear:

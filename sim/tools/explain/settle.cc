@@ -30,6 +30,8 @@ void merge(const FlightEntry& part, FlightEntry* whole) {
     whole->dtypes = joined(whole->dtypes, part.dtypes);
   }
   whole->done = part.done;
+  whole->ran_ns = std::max(whole->ran_ns, part.ran_ns);
+  whole->seen_ns = std::max(whole->seen_ns, part.seen_ns);
   whole->timeout_ms = std::max(whole->timeout_ms, part.timeout_ms);
 }
 
