@@ -74,6 +74,7 @@ ProgramStep program_step_of(const Json& line) {
   step.within_step = whole_number(line.at("within_step"));
   step.elements = whole_number(line.at("elements"));
   step.options = line.at("options").get<std::vector<std::string>>();
+  get_exact(line.at("groups"), step.groups);
   step.before_hash = line.at("before_hash").get<std::string>();
   step.unreduced = line.at("unreduced").get<std::vector<std::string>>();
   step.unsynced_alone = line.at("unsynced_alone").get<std::vector<std::string>>();
@@ -122,6 +123,7 @@ bool consistent(const ProgramStep& step) {
   const size_t count = step.names.size();
   return step.grad_hashes.size() == count && step.param_hashes.size() == count &&
          step.grads.size() == count && step.params.size() == count &&
+         (step.groups.empty() || step.groups.size() == count) &&
          (step.before.empty() || step.before.size() == count) &&
          (step.moved.empty() || step.moved.size() == count);
 }

@@ -79,6 +79,7 @@ struct ProgramStep {
   std::vector<HookedGradient> multiplied;
   std::string untrained;  // hash of parameters of forwards that no optimizer and no DDP holds
   std::vector<std::string> options;  // of the optimizer's groups: "0 lr=0.1"
+  std::vector<int64_t> groups;  // of each name the number of its group; empty: there is one group
   // Of all parameters before the update, the optimizer's, and those that DistributedDataParallel
   // holds; empty: not known, or none.
   std::string before_hash, models_hash;
