@@ -7,7 +7,7 @@ import sys
 import types
 import weakref
 
-from .collectives import clipped_early, reduced_oddly, unreduced
+from .collectives import clipped_early, own_in_part, reduced_oddly, unreduced
 from . import inputs, stale, untouched
 from .hooked import names_of
 from .losses import MOST_TARGETS
@@ -153,7 +153,7 @@ def before_step(recorder, number, optimizer, params):
             "written_past": [name for name, param in zip(names, params) if id(param) in recorder.written_past],
             "written_late": [name for name, param in zip(names, params) if id(param) in recorder.written_late],
             "not_waited": bool(recorder.held and recorder.held.has(grads)), "written_in_flight": recorder.written_in_flight,
-            "unreduced": unreduced(recorder, names, params), "clipped_early": clipped_early(recorder, grads)}
+            "unreduced": unreduced(recorder, names, params), "own_in_part": own_in_part(recorder, names, params), "clipped_early": clipped_early(recorder, grads)}
 
 
 def after_step(recorder, number, optimizer, params):

@@ -37,6 +37,7 @@ ProgramCause unsynchronized(const ProgramStep& step, const std::string& paramete
   if (holds(step.unreduced, parameter)) return ProgramCause::not_reduced;
   if (holds(step.partly, parameter)) return ProgramCause::some_ranks_summed;
   if (holds(step.written_late, parameter)) return ProgramCause::second_backward;
+  if (holds(step.own_in_part, parameter)) return ProgramCause::not_reduced;
   return step.ddp_forwards > 0 && step.backwards > step.ddp_forwards ? ProgramCause::second_backward
                                                                      : ProgramCause::unknown;
 }

@@ -77,6 +77,7 @@ ProgramStep program_step_of(const Json& line) {
   get_exact(line.at("groups"), step.groups);
   step.before_hash = line.at("before_hash").get<std::string>();
   step.unreduced = line.at("unreduced").get<std::vector<std::string>>();
+  step.own_in_part = line.at("own_in_part").get<std::vector<std::string>>();
   step.unsynced_alone = line.at("unsynced_alone").get<std::vector<std::string>>();
   step.written_past = line.at("written_past").get<std::vector<std::string>>();
   step.written_late = line.at("written_late").get<std::vector<std::string>>();

@@ -56,6 +56,7 @@ struct ProgramStep {
   // trained now, and not when DDP took it, or the reverse; updated, although no DDP took it where
   // there is one; with a gradient that no all_reduce was given, and that no DDP holds.
   std::vector<std::string> replaced, unused, unfrozen, refrozen, unheld, unreduced;
+  std::vector<std::string> own_in_part;  // names: with some elements that backward left so
   // Names: with a gradient that more than one all_reduce was given; that one was given which is no
   // sum; that a backward came after.
   std::vector<std::string> reduced_again, no_sums, summed_early;
