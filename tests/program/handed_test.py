@@ -99,6 +99,20 @@ class Handed(FolderTest):
         self.assertEqual(ran.returncode, 3, ran.stdout + ran.stderr)
         self.assertIn("perhaps for local_batch_norm", ran.stdout)
 
+    def test_rows_that_the_script_puts_in_an_order_of_its_own(self):
+        """Two views of each sample, one after the other, as in DPO and SimCLR: of all ranks they are not those of each in turn."""
+        pairs = "(lambda h: cross_entropy(h[:len(x)] - h[len(x):], y))(net(torch.cat([x, {other}])))"
+        code, said = self.verify(pairs.format(other="x.flip(1)"))
+        self.assertEqual(code, 0, said)
+        self.assertNotIn("is not judged", said)
+        code, said = self.verify(pairs.format(other="x / x.abs().max()"))
+        self.assertEqual(code, 3, said)
+
+    def test_means_over_other_numbers_of_targets_are_a_reason(self):
+        code, said = self.verify("cross_entropy(net(x), y, ignore_index=0)")
+        self.assertEqual(code, 3, said)
+        self.assertIn("perhaps for mean_of_means: ", said)
+
     def test_what_is_made_of_batches_that_no_loader_gives_is_not_judged(self):
         path = self.folder / "train.py"
         path.write_text(SCRIPT.format(loss="cross_entropy(net(x), y)", mode="").replace("for x, y in loader:", BY_HAND))

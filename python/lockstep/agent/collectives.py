@@ -175,6 +175,24 @@ def is_own(recorder, param):
     return left.equal(param.grad.detach()) or untouched.factor_of(left, param.grad) != 0
 
 
+def own_in_part(recorder, names, params):
+    """Those of which some elements are what backward left, or that divided by the number of ranks, and others are not, as where
+    a flat tensor was summed up to its last elements."""
+    if recorder.world == 1 or not recorder.reduced:
+        return []
+    left = {key: before for key, _, before in recorder.untouched}
+    return [name for name, param in zip(names, params) if id(param) in left and param.grad is not None and not param.grad.is_sparse
+            and not is_shard(param) and is_left_in_part(recorder, left[id(param)], param.grad.detach())]
+
+
+def is_left_in_part(recorder, before, after):
+    if before.shape != after.shape:
+        return False
+    given = before != 0
+    left = given & ((after == before) | (after == before / recorder.world))
+    return bool(left.any()) and not bool(left.equal(given))
+
+
 def clipped_early(recorder, grads):
     """Before the last backward, or before an all_reduce of a gradient itself, or of all of them as one flat tensor."""
     own = [grad for grad in grads if grad is not None and not is_shard(grad)]

@@ -27,7 +27,16 @@ class Leaf:
         self.tensor = tensor  # kept, so that its id is no other's
         self.hook = hook
         self.values = None  # the sketch of what the first operator used
+        self.version = 0
+        self.later, self.later_call = None, 0  # of what a later operator used, where it was written to in between, and which one
         self.gradient = None  # the sum over the backwards of the step
+
+
+    def used(self, call):
+        if self.values is None:
+            self.values, self.version = sketch(self.tensor), self.tensor._version
+        elif self.later is None and self.tensor._version != self.version:
+            self.later, self.later_call = sketch(self.tensor), call
 
 
 class Drill:
@@ -42,6 +51,12 @@ class Drill:
     def is_under_way(self):
         """Whether or not gradients are."""
         return self.recorder.steps == self.step - 1 and not self.quiet and not self.why and not self.recorder.stepping
+
+    def is_before(self):
+        """In an earlier step, whose means and counts a later one may be given. Not before the first batch or forward: what is made
+        of the data set is no batch's."""
+        begun = self.recorder.steps or self.recorder.position or self.recorder.calls
+        return bool(begun) and self.recorder.steps < self.step - 1 and not self.quiet and not self.recorder.stepping
 
     def is_on(self):
         import torch
@@ -69,7 +84,7 @@ class Drill:
         inputs, leaves, wholes, numbers = given
         try:
             for leaf in leaves:
-                leaf.values = leaf.values or sketch(leaf.tensor)
+                leaf.used(self.calls)
             module, kind = self.path[-1][:2] if self.path else ("", "")
             self.add({"kind": "call", "name": name, "module": module, "class": kind, "line": user_line(),
                       "samples": self.samples, "inputs": inputs, "wholes": self.wholes(wholes),
@@ -86,7 +101,7 @@ class Drill:
         """A call is over that made nothing with a gradient."""
         self.quiet = True
         try:
-            drill_whole.take(name_of(func), user_line, tensors_of(given), tensors_of(result))
+            drill_whole.take(name_of(func), user_line, given, tensors_of(given), tensors_of(result))
             numbers = given_numbers(given)
             for tensor in tensors_of(result) if 0 < len(numbers) <= MOST_CARRIED else ():
                 tensor._lockstep_numbers = numbers
@@ -153,7 +168,7 @@ class Drill:
             leaf.hook.remove()
             if leaf.values and key in self.recorder.names:
                 self.add({"kind": "parameter", "name": self.recorder.names[key], "values": leaf.values,
-                          "gradient": sketch(leaf.gradient)})
+                          "gradient": sketch(leaf.gradient), "later": leaf.later, "later_call": leaf.later_call})
         self.leaves = {}
         end = {"kind": "end", "calls": self.calls, "why": self.why}
         with open(f"{self.recorder.folder}/drill-{self.recorder.rank}.jsonl", "x", encoding="utf-8") as file:
@@ -251,17 +266,37 @@ def watch(recorder):
         return
     recorder.drill = Drill(recorder, int(step))
     watch_functions(recorder.drill)
+    watch_indexing(recorder.drill)
     watch_autograd(recorder.drill)
     watch_modules(recorder.drill)
 
 
-def without_gradients(drill, func, args, kwargs):
+def watched(drill, func, args, kwargs):
+    if not drill.is_on():
+        seen = drill.is_under_way() or drill.is_before()
+        return unrecorded(drill, func, args, kwargs) if seen else func(*args, **kwargs)
+    inputs = drill.inputs(args, kwargs)
     drill.quiet = True
     try:
         result = func(*args, **kwargs)
     finally:
         drill.quiet = False
-    drill.made(func, (args, kwargs), result)
+    if any(has_history(tensor) for tensor in tensors_of(result)):
+        drill.took(name_of(func), inputs, result)
+    else:
+        drill.made(func, (args, kwargs), result)
+    return result
+
+
+def unrecorded(drill, func, args, kwargs):
+    """Without gradients, or of an earlier step."""
+    drill.quiet = True
+    try:
+        result = func(*args, **kwargs)
+    finally:
+        drill.quiet = False
+    if not any(has_history(tensor) for tensor in tensors_of(result)):
+        drill.made(func, (args, kwargs), result)
     return result
 
 
@@ -272,21 +307,18 @@ def watch_functions(drill):
         """A function of torch that others call is not seen within them: the mode is off there."""
 
         def __torch_function__(self, func, types, args=(), kwargs=None):
-            kwargs = kwargs or {}
-            if not drill.is_on():
-                return func(*args, **kwargs) if not drill.is_under_way() else without_gradients(drill, func, args, kwargs)
-            inputs = drill.inputs(args, kwargs)
-            drill.quiet = True
-            try:
-                result = func(*args, **kwargs)
-            finally:
-                drill.quiet = False
-            if any(has_history(tensor) for tensor in tensors_of(result)):
-                drill.took(name_of(func), inputs, result)
-            else:
-                drill.made(func, (args, kwargs), result)
-            return result
+            return watched(drill, func, args, kwargs or {})
     Watching().__enter__()
+
+
+def watch_indexing(drill):
+    """With one index PyTorch before 2 asks no mode; with several it asks within this, where the drill is quiet."""
+    import torch
+    index = torch.Tensor.__getitem__
+
+    def indexed(self, key):
+        return watched(drill, index, (self, key), {})
+    torch.Tensor.__getitem__ = indexed
 
 
 def watch_autograd(drill):

@@ -1,8 +1,9 @@
-"""Tensors without a gradient that torch made of a batch as a whole, in the step that is drilled: a mean, a count, a maximum,
-and all that is computed of them. Each carries where it was made, until an operator of the drill is given it."""
+"""Tensors without a gradient that torch made of a batch as a whole, in the step that is drilled or one before: a mean, a
+count, a maximum, and all that is computed of them. Each carries where it was made, until an operator of the drill is given it."""
 REDUCING = {"mean", "sum", "std", "var", "std_mean", "var_mean", "max", "min", "amax", "amin", "aminmax", "median", "nanmedian",
             "quantile", "norm", "vector_norm", "logsumexp", "prod", "count_nonzero", "bincount", "histc", "unique", "nansum",
             "nanmean", "mode", "kthvalue", "topk", "cov", "corrcoef", "any", "all"}
+COUNTING = {"bincount", "histc", "unique"}  # whose results have no rows of samples, however many they are
 IN_PLACE = {"__setitem__", "__iadd__", "__imul__", "__isub__", "__itruediv__"}
 
 
@@ -19,13 +20,23 @@ def first_made(tensors):
     return next((made_of(tensor) for tensor in tensors if made_of(tensor) is not None), None)
 
 
-def loses_rows(given, result):
+def dimensions(args, kwargs):
+    """Along which it reduces, where it is told."""
+    told = kwargs.get("dim", kwargs.get("axis", args[1] if len(args) > 1 else ()))
+    return [one for one in (told if isinstance(told, (list, tuple)) else [told]) if isinstance(one, int) and not isinstance(one, bool)]
+
+
+def loses_rows(kind, given, along, result):
     """Were there samples, and are they gone?"""
-    rows = next((tensor.shape[0] for tensor in given if tensor.dim() > 0), 1)
-    return rows > 1 and (result.dim() == 0 or result.shape[0] != rows)
+    first = next((tensor for tensor in given if tensor.dim() > 0), None)
+    if first is None or first.shape[0] < 2:
+        return False
+    if kind in COUNTING or result.dim() == 0 or result.shape[0] != first.shape[0]:
+        return True
+    return result.dim() < first.dim() and (0 in along or -first.dim() in along)
 
 
-def take(name, line, given, results):
+def take(name, line, call, given, results):
     """A call is over: `given` and `results` are tensors. Marks what it made of the whole, or of what is of the whole."""
     source = first_made(given)
     kind = short(name)
@@ -34,7 +45,7 @@ def take(name, line, given, results):
     for result in results:
         if source is not None:
             mark([result], source)
-        elif kind in REDUCING and loses_rows(given, result):
+        elif kind in REDUCING and loses_rows(kind, given, dimensions(*call), result):
             mark([result], (name, line()))
 
 

@@ -4,7 +4,7 @@ finds them in LOCKSTEP_PROGRAM_HANDED; both are folders. In a step it makes as m
 batches of all ranks as one, or (LOCKSTEP_PROGRAM_IN_TURN) as many as all of them, and is given one after another.
 LOCKSTEP_PROGRAM_OWN_BATCHES: its loaders' batches are no larger than the script has them.
 Where its loaders make batches for all ranks, they give those of the ranks: what the script then computes of them is compared with
-what the ranks computed, which is handed on in any case."""
+what the ranks computed, which is handed on, in the script's own order where it is the same."""
 import os
 
 from . import inputs, scales
@@ -209,7 +209,7 @@ class Receiver(Hands):
         self.resized |= any(mine.shape != one.shape for mine, one in zip(data, given))
         inputs.note_draws(self.recorder)
         self.batches.computed(self.step, data, given, self.recorder.drew)
-        return given
+        return [self.batches.in_own_order(self.step, mine, one) for mine, one in zip(data, given)]
 
     def begin_backward(self, loss):
         """Whoever divides by a number of samples that he counts himself counts those that he drew: only a loss that is what
@@ -289,6 +289,13 @@ class Batches:
         for own, other in with_rows:
             mine += projected(own)
             theirs += projected(other)
+
+    def in_own_order(self, step, mine, given):
+        """What the script makes of the ranks' batches itself, if it has their rows: it knows where it put them (two views of
+        each sample, one after the other, which it takes apart again)."""
+        if step not in self.counts or step in self.unknown or mine.shape != given.shape or mine.dim() == 0:
+            return given
+        return mine if are_close(sorted(projected(mine)), sorted(projected(given))) else given
 
     def found(self):
         """Is it something else, and was all of it compared?"""

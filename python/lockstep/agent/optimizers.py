@@ -7,7 +7,7 @@ import sys
 import types
 import weakref
 
-from .collectives import clipped_early, reduced_oddly, unreduced
+from .collectives import clipped_early, own_in_part, reduced_oddly, unreduced
 from . import inputs, stale, untouched
 from .hooked import names_of
 from .losses import MOST_TARGETS
@@ -91,6 +91,12 @@ def options_of(optimizer):
             for name, value in sorted(group.items()) if name == "lr" or isinstance(value, (bool, int, float, tuple))]
 
 
+def groups_of(optimizer, params):
+    """Of each parameter, which group it is in; empty where there is one alone."""
+    numbers = {id(param): number for number, group in enumerate(optimizer.param_groups) for param in group["params"]}
+    return [numbers[id(param)] for param in params] if len(optimizer.param_groups) > 1 else []
+
+
 def shards_of(recorder, params):
     """Of each parameter, is its shard, and that of its gradient, this rank's own?"""
     return [is_own_shard(recorder, param) and (param.grad is None or is_own_shard(recorder, param.grad)) for param in params]
@@ -147,7 +153,7 @@ def before_step(recorder, number, optimizer, params):
             "written_past": [name for name, param in zip(names, params) if id(param) in recorder.written_past],
             "written_late": [name for name, param in zip(names, params) if id(param) in recorder.written_late],
             "not_waited": bool(recorder.held and recorder.held.has(grads)), "written_in_flight": recorder.written_in_flight,
-            "unreduced": unreduced(recorder, names, params), "clipped_early": clipped_early(recorder, grads)}
+            "unreduced": unreduced(recorder, names, params), "own_in_part": own_in_part(recorder, names, params), "clipped_early": clipped_early(recorder, grads)}
 
 
 def after_step(recorder, number, optimizer, params):
@@ -178,7 +184,7 @@ def found_again(recorder, number, optimizer, params, line):
     recorder.counts_exchanges, recorder.within_step = False, 0  # what follows does not change what was found
     with Gathering(recorder, params):
         line.update({name: fact for name, fact in before_step(recorder, number, optimizer, params).items() if name not in OF_ENTRY})
-    line["options"] = options_of(optimizer)
+    line.update({"options": options_of(optimizer), "groups": groups_of(optimizer, params)})
 
 
 def watch_base(recorder, kind):
@@ -242,7 +248,7 @@ def watch(recorder):
             if recorder.stepping:  # within another's, as in ZeroRedundancyOptimizer
                 return step(self, *args, **kwargs)
             params = in_model_order(recorder, [param for group in self.param_groups for param in group["params"]])
-            line = {"optimizer": number, "options": options_of(self)}
+            line = {"optimizer": number, "options": options_of(self), "groups": groups_of(self, params)}
 
             def before():
                 if "grads" not in line:  # LBFGS calls its closure again

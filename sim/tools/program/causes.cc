@@ -51,7 +51,7 @@ constexpr std::array kRows = {
                     "a parameter took no part in the loss, and find_unused_parameters is off",
                     "find_unused_parameters=True, or leave the parameter out of the module"},
     ProgramCauseRow{C::not_reduced, "not_reduced",
-                    "a gradient was given to no all_reduce before the step",
+                    "a gradient, or a part of it, was given to no all_reduce before the step",
                     "all_reduce every gradient between backward and step"},
     ProgramCauseRow{C::not_waited, "not_waited",
                     "the step was made before an asynchronous collective was waited for",
@@ -284,6 +284,16 @@ constexpr std::array kRows = {
                     "stochastic rounding)",
                     "draw alike on all ranks: a torch.Generator of the optimizer's own with one "
                     "seed"},
+    ProgramCauseRow{C::other_numbers, "other_numbers",
+                    "an operator is given a number that all ranks share and that is not the one of "
+                    "one device, as where each counts the samples that it has seen itself",
+                    "count over all ranks, and divide what is summed over them by their number"},
+    ProgramCauseRow{
+        C::own_weights, "own_weights",
+        "a later forward of the step is made with weights that each rank has changed by "
+        "itself, as by its own gradient (sharpness-aware minimization under no_sync())",
+        "change them by what all ranks share: a gradient that is averaged, outside no_sync(); "
+        "where each rank's own is meant, the training depends on the number of ranks"},
 };
 
 constexpr bool in_order() {

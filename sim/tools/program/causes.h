@@ -72,8 +72,10 @@ enum class ProgramCause {
   second_backward,
   written_in_flight,
   drawn_in_update,
+  other_numbers,
+  own_weights,
 };
-inline constexpr ProgramCause kLastProgramCause = ProgramCause::drawn_in_update;
+inline constexpr ProgramCause kLastProgramCause = ProgramCause::own_weights;
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists
 // them.

@@ -238,6 +238,7 @@ bool DrillJudge::forward_of(const DrillOutput& output) {
   if (one.rows && one.rows->size() == 2 && one.shape.empty()) found_.ratio.reset();  // no wonder
   found_.stage = DrillStage::forward;
   found_.place = place_of(of_rank_0(output.first));
+  found_.call = aligned_.calls[output.first].one;
   found_.given_fits = given_fits(output.first);
   found_.whole = differing_whole(given_of(output.first));
   found_.factors = factors_of(output.first);

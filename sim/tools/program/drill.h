@@ -35,6 +35,7 @@ struct DrillFinding {
   int64_t step = 0;
   size_t world = 0;                       // ranks
   DrillPlace place;                       // of forward and backward
+  size_t call = 0;                        // of forward: which of one device's it is
   DrillPlace input;                       // of backward: what made the operator's input
   std::string parameter;                  // of start and of the last three
   std::vector<int64_t> ranks;             // of start: where the values are others
@@ -54,6 +55,7 @@ struct DrillFinding {
   std::vector<double>
       weights;  // of each rank's gradient, where the mean of one device is a weighted one
   std::optional<LimitedNorms> limited;  // by each rank, before any reduction
+  std::string changed_apart;  // of forward: a parameter that ranks changed before it in the step
 };
 
 // What the same runs left of each step, and of this one (from 1) operator by operator.

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <map>
 
+#include "sim/tools/program/judge.h"
+#include "sim/tools/program/sketch.h"
+
 namespace lockstep {
 
 std::optional<DrillBranch> other_branch(const std::vector<DrillRank>& ranks, const DrillRank& one) {
@@ -24,6 +27,23 @@ std::optional<DrillBranch> other_branch(const std::vector<DrillRank>& ranks, con
     if (!ranks_alike) break;
   }
   return found;
+}
+
+std::string changed_apart(const std::vector<DrillRank>& ranks, const DrillRank& one, size_t call) {
+  const auto later_of = [](const DrillRank& rank, const std::string& name) -> Sketch {
+    for (const DrillParameter& parameter : rank.parameters)
+      if (parameter.name == name) return parameter.later;
+    return std::nullopt;
+  };
+  for (const DrillParameter& parameter : one.parameters) {
+    if (!parameter.later || parameter.later_call > call) continue;
+    const Sketch first = later_of(ranks[0], parameter.name);
+    for (const DrillRank& rank : ranks)
+      if (const Sketch own = later_of(rank, parameter.name);
+          first && own && sketch_distance(own, first, 0) > kProgramBound)
+        return parameter.name;
+  }
+  return "";
 }
 
 }  // namespace lockstep

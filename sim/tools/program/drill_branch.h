@@ -21,4 +21,8 @@ struct DrillBranch {
 
 std::optional<DrillBranch> other_branch(const std::vector<DrillRank>& ranks, const DrillRank& one);
 
+// A parameter that was written to within the step before this call of one device, or none, and that
+// operators since then find with other values on other ranks. Empty: there is none.
+std::string changed_apart(const std::vector<DrillRank>& ranks, const DrillRank& one, size_t call);
+
 }  // namespace lockstep

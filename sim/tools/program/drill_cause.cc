@@ -95,24 +95,25 @@ ProgramCause cause_of_operator(const DrillFinding& drilled, const ProgramStep& o
   if (drilled.stage == DrillStage::backward)
     return function.ends_with(".apply") && of_rank_0.exchanges > 0
                ? ProgramCause::gathered_as_constants
-           : drilled.numbers ? ProgramCause::own_numbers
-                             : ProgramCause::unknown;
+           : drilled.numbers && !drilled.numbers->shared ? ProgramCause::own_numbers
+                                                         : ProgramCause::unknown;
   if (drilled.stage != DrillStage::forward) return ProgramCause::unknown;
   if (drilled.factors)
     if (const auto cause = cause_of_factors(*drilled.factors); cause != ProgramCause::unknown)
       return cause;
   if (drilled.whole) return ProgramCause::own_batch;
   if (!drilled.given_fits) return ProgramCause::unknown;
-  if (drilled.numbers) return ProgramCause::own_numbers;
+  if (drilled.numbers && !drilled.numbers->shared) return ProgramCause::own_numbers;
   if (function.ends_with(".batch_norm")) return ProgramCause::local_batch_norm;
   const bool other_shape = drilled.shape != drilled.one_shape && !drilled.distance;
-  return other_shape || mixes_samples(function) ? ProgramCause::own_batch : ProgramCause::unknown;
+  if (other_shape || mixes_samples(function)) return ProgramCause::own_batch;
+  return drilled.numbers ? ProgramCause::other_numbers : ProgramCause::unknown;
 }
 
 std::string words_of_operator(const DrillFinding& drilled, ProgramCause cause) {
   if (cause == ProgramCause::loss_scaled_apart || cause == ProgramCause::mean_of_means)
     return drilled.factors ? factors_text(*drilled.factors, cause) : "";
-  if (cause == ProgramCause::own_numbers)
+  if (cause == ProgramCause::own_numbers || cause == ProgramCause::other_numbers)
     return fmt::format("; {} is given {:.4g}, and on one device {:.4g}", drilled.place.function,
                        fmt::join(drilled.numbers->ranks, ", "), drilled.numbers->one);
   if (cause != ProgramCause::own_batch || !drilled.whole) return "";
@@ -150,6 +151,9 @@ ProgramFinding with_cause(const DrillFinding& drilled, const ProgramStep& of_ran
                                fmt::join(drilled.weights, ", "));
     if (wrong.cause == ProgramCause::loss_scaled_apart)
       wrong.words += multiples_text(drilled.weights);
+  } else if (unknown && !drilled.changed_apart.empty()) {
+    wrong.cause = ProgramCause::own_weights;
+    wrong.words += fmt::format("; {} is not alike on all ranks there", drilled.changed_apart);
   } else if (unknown) {
     wrong.cause = drilled.stage == DrillStage::update ? cause_of_update(drilled, of_rank_0)
                                                       : cause_of_operator(drilled, of_rank_0);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <string_view>
 
 #include "sim/tools/program/drill_fit.h"
@@ -30,10 +31,41 @@ std::optional<double> number_of(const DrillCall& call) {
   return value == 0 ? std::nullopt : std::optional(value);
 }
 
+double elements_of(const DrillTensor& tensor) {
+  return std::accumulate(tensor.shape.begin(), tensor.shape.end(), 1.0,
+                         [](double all, int64_t size) { return all * static_cast<double>(size); });
+}
+
+// Of all elements of what was made, and nothing else.
+std::optional<double> factor_of_mean(const DrillCall& call, const DrillCall& made) {
+  const auto mean = number_of(call);
+  if (!mean || !call.name.ends_with(".mean") || call.inputs.size() != 1 ||
+      made.outputs.size() != 1 || !made.outputs[0].norms)
+    return std::nullopt;
+  const double factor = 1 / elements_of(made.outputs[0]);
+  const double off = std::abs(*mean - factor * made.outputs[0].norms->sum);
+  if (off > kProgramBound * factor * made.outputs[0].norms->one) return std::nullopt;
+  return factor;
+}
+
 std::optional<double> factor_of(const DrillCall& call, const DrillCall& made) {
+  if (const auto mean = factor_of_mean(call, made)) return mean;
   const auto to = number_of(call), from = number_of(made);
   if (!to || !from || call.inputs.size() != 1 || !is_product(call.name)) return std::nullopt;
   return *to / *from;
+}
+
+// Those of one place; nothing where ranks are given more or fewer.
+std::optional<GivenNumbers> numbers_at(const GivenCalls& calls, size_t place) {
+  GivenNumbers found;
+  found.one = calls.one->numbers[place];
+  for (const DrillCall* rank : calls.ranks) {
+    if (rank->numbers.size() != calls.one->numbers.size()) return std::nullopt;
+    found.ranks.push_back(rank->numbers[place]);
+  }
+  found.shared = std::all_of(found.ranks.begin(), found.ranks.end(),
+                             [&](double own) { return own == found.ranks[0]; });
+  return found;
 }
 
 }  // namespace
@@ -55,18 +87,15 @@ std::optional<DrillPlace> differing_whole(const GivenCalls& calls) {
 }
 
 std::optional<GivenNumbers> differing_numbers(const GivenCalls& calls) {
+  std::optional<GivenNumbers> shared;
   for (size_t i = 0; i < calls.one->numbers.size(); ++i) {
-    GivenNumbers found;
-    found.one = calls.one->numbers[i];
-    for (const DrillCall* rank : calls.ranks) {
-      if (rank->numbers.size() != calls.one->numbers.size()) return std::nullopt;
-      found.ranks.push_back(rank->numbers[i]);
-    }
-    if (std::any_of(found.ranks.begin(), found.ranks.end(),
-                    [&](double own) { return own != found.ranks[0]; }))
-      return found;
+    const auto given = numbers_at(calls, i);
+    if (given && !given->shared) return given;
+    const bool other =
+        given && std::abs(given->ranks[0] - given->one) > kProgramRatioBound * std::abs(given->one);
+    if (other && !shared) shared = given;
   }
-  return std::nullopt;
+  return shared;
 }
 
 std::optional<ScalarFactors> scalar_factors(const GivenCalls& calls, const GivenCalls& made) {

@@ -21,18 +21,19 @@ std::optional<DrillPlace> differing_whole(const GivenCalls& calls);
 struct GivenNumbers {
   std::vector<double> ranks;
   double one = 0;
+  bool shared = false;  // all ranks have the same
 };
 
-// The first that is not alike on all ranks.
+// The first that is not alike on all ranks; else the first that is not that of one device.
 std::optional<GivenNumbers> differing_numbers(const GivenCalls& calls);
 
-// By what one number, which fits, was multiplied.
+// By what one number, which fits, was multiplied; or a sum of elements, which is then their mean.
 struct ScalarFactors {
   std::vector<double> ranks;
   double one = 1;
 };
 
-// `made`: the calls that made it. Nothing unless each is a product or a quotient.
+// `made`: the calls that made it. Nothing unless each is a product, a quotient or a mean.
 std::optional<ScalarFactors> scalar_factors(const GivenCalls& calls, const GivenCalls& made);
 
 }  // namespace lockstep

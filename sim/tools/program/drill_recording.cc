@@ -58,7 +58,8 @@ DrillCall drill_call(const Json& line) {
 
 DrillParameter drill_parameter(const Json& line) {
   return {line.at("name").get<std::string>(), sketch_of(line.at("values")),
-          sketch_of(line.at("gradient"))};
+          sketch_of(line.at("gradient")), sketch_of(line.at("later")),
+          static_cast<size_t>(whole_number(line.at("later_call")))};
 }
 
 std::string take(const Json& line, DrillRank* rank) {

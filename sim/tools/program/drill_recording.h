@@ -58,6 +58,9 @@ struct DrillParameter {
   std::string name;
   Sketch values;    // as the first operator found them
   Sketch gradient;  // before any reduction: the sum over the backwards of the step
+  // As a later operator found them, where they were written to in between, and which call that was.
+  Sketch later;
+  size_t later_call = 0;
 };
 
 struct DrillRank {

@@ -50,6 +50,8 @@ DrillFinding drill_runs(const std::vector<ProgramRank>& ranks, const std::string
   DrillFinding found = judge_drill(facts);
   found.weights = rank_weights(facts.ranks, facts.one).value_or(std::vector<double>());
   found.branch = other_branch(facts.ranks, facts.one);
+  if (found.stage == DrillStage::forward)
+    found.changed_apart = changed_apart(facts.ranks, facts.one, found.call);
   found.limited = limited_norms(facts.ranks, facts.steps[0]);
   return found;
 }

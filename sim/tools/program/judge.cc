@@ -153,7 +153,7 @@ ProgramFinding replica_failure(const Ranks& ranks, const ProgramRank& rank, size
     found.words += "; ranks start from different weights as well";
   }
   if (found.cause == ProgramCause::other_options)
-    found.words += "; " + other_option(a, b, fmt::format("on rank {}", rank.rank));
+    found.words += "; " + other_option(a, b, parameter, fmt::format("on rank {}", rank.rank));
   if (const auto shards = shards_without_gradients(ranks, step)) {
     found.cause = shards->cause;
     found.words = fmt::format("{}; {}", who_differs(ranks, step, parameter), shards->words);
@@ -254,14 +254,15 @@ ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t
   found.step = static_cast<int64_t>(step + 1);
   found.line = a.line;
   found.entry = parameter(a, i);
-  found.cause = a.lr != b.lr             ? ProgramCause::lr_scaled
-                : a.options != b.options ? ProgramCause::option_scaled
-                                         : ProgramCause::unknown;
+  found.cause = a.lr != b.lr                      ? ProgramCause::lr_scaled
+                : other_options(a, b, a.names[i]) ? ProgramCause::option_scaled
+                                                  : ProgramCause::unknown;
   found.words = fmt::format("distance {:.2g} while gradients agree", off);
   for (const ProgramRank& rank : ranks) {  // their owners update shards
-    if (rank.steps[step].options == a.options) continue;
+    if (!other_options(a, rank.steps[step], a.names[i])) continue;
     found.cause = ProgramCause::other_options;
-    found.words += "; " + other_option(a, rank.steps[step], fmt::format("on rank {}", rank.rank));
+    found.words +=
+        "; " + other_option(a, rank.steps[step], a.names[i], fmt::format("on rank {}", rank.rank));
     return found;
   }
   for (const ProgramRank& rank : ranks)
@@ -272,8 +273,8 @@ ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t
                                           : ProgramCause::unknown;
   if (a.lr != b.lr && !a.lr.empty() && !b.lr.empty())
     found.words += fmt::format("; learning rate {:g}, of one device {:g}", a.lr[0], b.lr[0]);
-  else if (a.options != b.options)
-    found.words += "; " + other_option(a, b, "of one device");
+  else if (other_options(a, b, a.names[i]))
+    found.words += "; " + other_option(a, b, a.names[i], "of one device");
   return found;
 }
 
@@ -285,9 +286,9 @@ ProgramFinding within_step_failure(const Ranks& ranks, const ProgramRank& one, s
   if (found.verdict != Verdict::fail || found.cause == ProgramCause::same_samples) return found;
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
   found.entry = parameter(a, i);
-  found.cause = a.lr != b.lr             ? ProgramCause::lr_scaled
-                : a.options != b.options ? ProgramCause::option_scaled
-                                         : ProgramCause::unknown;
+  found.cause = a.lr != b.lr                      ? ProgramCause::lr_scaled
+                : other_options(a, b, a.names[i]) ? ProgramCause::option_scaled
+                                                  : ProgramCause::unknown;
   found.words = fmt::format(
       "distance {:.2g}; ranks exchange gradients within the optimizer's step, so that what it was "
       "made of is not known",

@@ -37,6 +37,7 @@ ProgramCause unsynchronized(const ProgramStep& step, const std::string& paramete
   if (holds(step.unreduced, parameter)) return ProgramCause::not_reduced;
   if (holds(step.partly, parameter)) return ProgramCause::some_ranks_summed;
   if (holds(step.written_late, parameter)) return ProgramCause::second_backward;
+  if (holds(step.own_in_part, parameter)) return ProgramCause::not_reduced;
   return step.ddp_forwards > 0 && step.backwards > step.ddp_forwards ? ProgramCause::second_backward
                                                                      : ProgramCause::unknown;
 }
@@ -200,6 +201,17 @@ bool other_untrained(const Ranks& ranks, size_t step) {
 
 namespace {
 
+// Of the group that has it, without its number.
+std::vector<std::string> options_of(const ProgramStep& step, const std::string& parameter) {
+  const auto at = std::find(step.names.begin(), step.names.end(), parameter) - step.names.begin();
+  const auto i = static_cast<size_t>(at);
+  const std::string group = fmt::format("{} ", i < step.groups.size() ? step.groups[i] : 0);
+  std::vector<std::string> found;
+  for (const std::string& option : step.options)
+    if (option.starts_with(group)) found.push_back(option.substr(group.size()));
+  return found;
+}
+
 // Of gradients that differ between ranks, where nothing else explains it.
 ProgramCause of_comm_hook(const ProgramRank& rank) {
   return rank.comm_hook.empty() ? ProgramCause::unknown : ProgramCause::hook_results_differ;
@@ -231,12 +243,22 @@ ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, si
   if (loaded_by_one(first, rank, step, &ProgramStep::optimizer_loads))
     return ProgramCause::state_on_one_rank;
   if (a.optimizer != b.optimizer) return ProgramCause::optimizer_made_anew;
-  if (a.options != b.options) return ProgramCause::other_options;
+  if (other_options(a, b, parameter)) return ProgramCause::other_options;
   if (a.state_before != b.state_before) return ProgramCause::state_changed;
   return a.drew_in_step || b.drew_in_step ? ProgramCause::drawn_in_update : ProgramCause::unknown;
 }
 
-std::string other_option(const ProgramStep& a, const ProgramStep& b, const std::string& of) {
+bool other_options(const ProgramStep& a, const ProgramStep& b, const std::string& parameter) {
+  return a.options != b.options || options_of(a, parameter) != options_of(b, parameter);
+}
+
+std::string other_option(const ProgramStep& a, const ProgramStep& b, const std::string& parameter,
+                         const std::string& of) {
+  const std::vector<std::string> own = options_of(a, parameter), other = options_of(b, parameter);
+  if (a.options == b.options)
+    for (size_t i = 0; i < std::min(own.size(), other.size()); ++i)
+      if (own[i] != other[i])
+        return fmt::format("{} has {} in its group, {} {}", parameter, own[i], of, other[i]);
   for (size_t i = 0; i < std::min(a.options.size(), b.options.size()); ++i) {
     if (a.options[i] == b.options[i]) continue;
     const auto value = [](const std::string& option) {

@@ -21,8 +21,11 @@ ProgramCause gradient_cause(const std::vector<ProgramRank>& ranks, const Program
 // Of gradients that are so many times those of one device; none: the factor tells nothing.
 ProgramCause factor_cause(const std::vector<ProgramRank>& ranks, const ProgramRank& one,
                           size_t step, size_t i, double factor);
+// Of any group, or of the one that has this parameter.
+bool other_options(const ProgramStep& a, const ProgramStep& b, const std::string& parameter);
 // The first that differs: "lr=0.1 in group 0, on rank 2 lr=0.2", with `of` "on rank 2".
-std::string other_option(const ProgramStep& a, const ProgramStep& b, const std::string& of);
+std::string other_option(const ProgramStep& a, const ProgramStep& b, const std::string& parameter,
+                         const std::string& of);
 
 // Did ranks compute with parameters that nothing trains, and that are not alike?
 bool other_untrained(const std::vector<ProgramRank>& ranks, size_t step);

@@ -141,11 +141,16 @@ bool has_untrained(const std::vector<ProgramRank>& ranks) {
 }
 
 // A cause that is there whatever else is, and need not be all of it.
-std::string perhaps_of(const ProgramFinding& with) {
-  if (with.cause != ProgramCause::local_batch_norm) return "";
-  const ProgramCauseRow& row = row_of(with.cause);
-  return fmt::format(", perhaps for {}: {} (--local-batch-norm compares all else)", row.name,
-                     row.meaning);
+std::string perhaps_of(const std::vector<ProgramRank>& ranks, const ProgramFinding& with) {
+  const bool untrained =
+      with.step > 0 && other_untrained(ranks, static_cast<size_t>(with.step - 1));
+  const bool known =
+      with.cause == ProgramCause::local_batch_norm || with.cause == ProgramCause::mean_of_means;
+  if (!known && !untrained) return "";
+  const ProgramCauseRow& row = row_of(untrained ? ProgramCause::own_frozen_model : with.cause);
+  return fmt::format(
+      ", perhaps for {}: {}{}", row.name, row.meaning,
+      row.cause == ProgramCause::local_batch_norm ? " (--local-batch-norm compares all else)" : "");
 }
 
 std::string step_and_entry(const ProgramFinding& with) {
@@ -200,7 +205,7 @@ ProgramFinding judge_handed(const std::vector<ProgramRank>& ranks, const Program
   if (one.scale_known && (passes || is_certain(with.cause))) return with;
   found.words += "; with the ranks' data handed to one device, ";
   found.words += passes ? fmt::format("{} steps agree", with.steps)
-                        : step_and_entry(with) + with.words + perhaps_of(with);
+                        : step_and_entry(with) + with.words + perhaps_of(ranks, with);
   if (!passes && has_untrained(ranks))
     found.words += ", but a model that nothing trains computed of data of its own there";
   if (!one.scale_known)

@@ -74,8 +74,10 @@ ProgramStep program_step_of(const Json& line) {
   step.within_step = whole_number(line.at("within_step"));
   step.elements = whole_number(line.at("elements"));
   step.options = line.at("options").get<std::vector<std::string>>();
+  get_exact(line.at("groups"), step.groups);
   step.before_hash = line.at("before_hash").get<std::string>();
   step.unreduced = line.at("unreduced").get<std::vector<std::string>>();
+  step.own_in_part = line.at("own_in_part").get<std::vector<std::string>>();
   step.unsynced_alone = line.at("unsynced_alone").get<std::vector<std::string>>();
   step.written_past = line.at("written_past").get<std::vector<std::string>>();
   step.written_late = line.at("written_late").get<std::vector<std::string>>();
@@ -122,6 +124,7 @@ bool consistent(const ProgramStep& step) {
   const size_t count = step.names.size();
   return step.grad_hashes.size() == count && step.param_hashes.size() == count &&
          step.grads.size() == count && step.params.size() == count &&
+         (step.groups.empty() || step.groups.size() == count) &&
          (step.before.empty() || step.before.size() == count) &&
          (step.moved.empty() || step.moved.size() == count);
 }

@@ -56,6 +56,7 @@ struct ProgramStep {
   // trained now, and not when DDP took it, or the reverse; updated, although no DDP took it where
   // there is one; with a gradient that no all_reduce was given, and that no DDP holds.
   std::vector<std::string> replaced, unused, unfrozen, refrozen, unheld, unreduced;
+  std::vector<std::string> own_in_part;  // names: with some elements that backward left so
   // Names: with a gradient that more than one all_reduce was given; that one was given which is no
   // sum; that a backward came after.
   std::vector<std::string> reduced_again, no_sums, summed_early;
@@ -79,6 +80,7 @@ struct ProgramStep {
   std::vector<HookedGradient> multiplied;
   std::string untrained;  // hash of parameters of forwards that no optimizer and no DDP holds
   std::vector<std::string> options;  // of the optimizer's groups: "0 lr=0.1"
+  std::vector<int64_t> groups;  // of each name the number of its group; empty: there is one group
   // Of all parameters before the update, the optimizer's, and those that DistributedDataParallel
   // holds; empty: not known, or none.
   std::string before_hash, models_hash;

@@ -365,6 +365,38 @@ TEST(ProgramJudge, EveryCauseStandsInTheDocsWithWhatToDo) {
       std::string::npos);
 }
 
+TEST(ProgramJudge, AParameterMayBeInAnotherGroupThanOnOtherRanks) {
+  Ranks ranks = three();
+  for (ProgramRank& rank : ranks) {
+    rank.steps[1].options = {"0 weight_decay=0.1", "1 weight_decay=0.0"};
+    rank.steps[1].groups = {0, rank.rank == 2 ? 1 : 0};
+  }
+  ranks[2].steps[1].param_hashes[1] = "other";
+  const ProgramFinding groups = judge_replicas(ranks);
+  EXPECT_EQ(groups.cause, ProgramCause::other_options);
+  EXPECT_NE(groups.words.find("bias has weight_decay=0.1 in its group, on rank 2 weight_decay=0.0"),
+            std::string::npos)
+      << groups.words;
+}
+
+TEST(ProgramJudge, AParameterMayBeInAnotherGroupThanOnOneDevice) {
+  const auto in_groups = [](std::vector<int64_t> groups) {
+    return [=](ProgramStep* step) {
+      step->options = {"0 weight_decay=0.1", "1 weight_decay=0.0"};
+      step->groups = groups;
+    };
+  };
+  Ranks ranks = changed(in_groups({0, 1}));
+  for (ProgramRank& rank : ranks) rank.steps[1].params[0] = sketch_of(5);
+  ProgramRank alone = one();
+  in_groups({1, 1})(&alone.steps[1]);
+  const ProgramFinding found = judge_one_device(ranks, alone);
+  EXPECT_EQ(found.cause, ProgramCause::option_scaled);
+  EXPECT_NE(found.words.find("weight has weight_decay=0.1 in its group, of one device"),
+            std::string::npos)
+      << found.words;
+}
+
 TEST(ProgramJudge, AnUpdateThatDiffersAfterEqualGradientsIsOne) {
   const Ranks ranks = changed([](ProgramStep* step) {
     step->params[0] = sketch_of(5);

@@ -125,6 +125,9 @@ TEST(DrillCause, NumbersAndBranchesOfEachRanksOwnAreTold) {
   EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::own_numbers);
   drilled.stage = DrillStage::forward;
   EXPECT_EQ(numbers.words, "; torch.Tensor.div is given 0.5, 0.25, and on one device 0.4");
+  drilled.numbers->shared = true;
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::other_numbers);
+  drilled.numbers->shared = false;
   drilled.branch = DrillBranch{"b.weight", {1}, false};
   EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::own_numbers);
   drilled.numbers.reset();
@@ -163,12 +166,57 @@ TEST(DrillCause, WhereEachSampleDecidesNoRankGoesAWayOfItsOwn) {
   EXPECT_TRUE(alone->ranks.empty());
 }
 
+TEST(DrillCause, WeightsThatRanksChangeWithinTheStepAreTold) {
+  const auto later = [](double value, size_t call) {
+    DrillRank made;
+    const std::vector<double> first = {1, 1, 1, 1, 2};
+    made.parameters.push_back({"w", first, first, std::vector<double>{value, 1, 1, 1, 2}, call});
+    return made;
+  };
+  const std::vector<DrillRank> ranks = {later(3, 7), later(4, 7)};
+  EXPECT_EQ(changed_apart(ranks, later(5, 7), 9), "w");
+  EXPECT_EQ(changed_apart(ranks, later(5, 7), 6), "") << "what is wrong came before";
+  EXPECT_EQ(changed_apart({later(3, 7), later(3, 7)}, later(5, 7), 9), "") << "alike on all";
+  ProgramFinding wrong;
+  wrong.cause = ProgramCause::unknown;
+  DrillFinding drilled;
+  drilled.stage = DrillStage::forward;
+  drilled.changed_apart = "w";
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::own_weights);
+}
+
+TEST(DrillCause, AMeanOfElementsDividesByTheirNumber) {
+  const auto given = [](double elements) {
+    DrillCall made, mean;
+    made.outputs = {{{static_cast<int64_t>(elements)}, ElementNorms{6, 6, 6, 6}, {}, {}}};
+    mean.name = "torch.Tensor.mean";
+    mean.inputs = {0};
+    mean.outputs = {{{}, ElementNorms{6 / elements, 1, 1, 1}, {}, {}}};
+    return std::pair{made, mean};
+  };
+  const auto [a_made, a] = given(2);
+  const auto [b_made, b] = given(3);
+  auto [one_made, one] = given(5);
+  const auto found = scalar_factors({{&a, &b}, &one}, {{&a_made, &b_made}, &one_made});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->ranks, (std::vector<double>{1.0 / 2, 1.0 / 3}));
+  EXPECT_EQ(found->one, 1.0 / 5);
+  one.outputs[0].norms->sum = 7;
+  EXPECT_FALSE(scalar_factors({{&a, &b}, &one}, {{&a_made, &b_made}, &one_made})) << "of others";
+}
+
 TEST(DrillCause, NumbersThatAllRanksShareAreNobodysOwn) {
   DrillCall a, b, one;
   a.numbers = {0.1, 2.5};
   b.numbers = {0.1, 2.5};
   one.numbers = {0.1, 7.5};
-  EXPECT_FALSE(differing_numbers({{&a, &b}, &one}));
+  const auto shared = differing_numbers({{&a, &b}, &one});
+  ASSERT_TRUE(shared);
+  EXPECT_TRUE(shared->shared);
+  EXPECT_EQ(shared->one, 7.5);
+  one.numbers[1] = 2.5 + 1e-15;
+  EXPECT_FALSE(differing_numbers({{&a, &b}, &one})) << "rounding";
+  one.numbers[1] = 7.5;
   b.numbers[1] = 3.5;
   const auto found = differing_numbers({{&a, &b}, &one});
   ASSERT_TRUE(found);

@@ -1,0 +1,79 @@
+"""What an operator is given and one device is not: statistics of an earlier step, a number that ranks share, a mean over fewer
+elements, weights that each rank changed within the step. The drill names it."""
+import subprocess
+import unittest
+
+from drill_test import MEAN, line_of, script
+from folders import FolderTest
+from program_test import PROGRAM, PYTHON
+
+ASCENT = """with {first}:
+        F.mse_loss(model(x[mine]), y[mine]).backward()
+    old = [p.detach().clone() for p in model.parameters()]
+    with torch.no_grad():
+        for p in model.parameters(): p.add_(0.1 * p.grad)
+    optimizer.zero_grad()"""
+DESCENT = """with torch.no_grad():
+        for p, was in zip(model.parameters(), old): p.copy_(was)"""
+
+
+class Given(FolderTest):
+    def verified(self, text, expected, *options):
+        path = self.folder / "train.py"
+        path.write_text(text)
+        ran = subprocess.run([PROGRAM, "verify", "--world-sizes", "3", *options, "--", PYTHON, path], capture_output=True,
+                             text=True, timeout=600, env=self.environment)
+        self.assertEqual(ran.returncode, expected, ran.stdout + ran.stderr)
+        return ran.stdout + ran.stderr
+
+    def test_statistics_that_outlive_their_step(self):
+        """As the centre of DINO's teacher: what the first step leaves is each rank's own, and the second is the first that uses it."""
+        after = "seen = 0.9 * globals().get('seen', torch.zeros(3)) + 0.1 * {mean}"
+        text = script(loss="F.mse_loss(out, (y[mine] - globals().get('seen', torch.zeros(3))).softmax(1))", after=after)
+        said = self.verified(text.replace("{mean}", "out.detach().mean(0)"), 1, "--drill")
+        self.assertIn("fail: step 2, ", said)
+        self.assertIn("cause own_batch: ", said)
+        line = line_of(text, "{mean}")
+        self.assertIn(f"is given what torch.Tensor.mean makes of each rank's own batch, at train.py:{line}", said)
+        shared = "sum(torch.distributed.nn.functional.all_gather(out.detach().mean(0))) / world"
+        self.verified(text.replace("{mean}", shared).replace("import torch, ", "import torch.distributed.nn, torch, "), 0)
+
+    def test_statistics_with_as_many_rows_as_the_batch(self):
+        """A rank has four samples: sums over them of four columns, and counts of four kinds."""
+        for name, made in (("Tensor.sum", "x[mine][:, :4].abs().sum(0)"),
+                           ("bincount", "torch.bincount((x[mine, 0] > 0).long(), minlength=4).double()")):
+            with self.subTest(name):
+                said = self.verified(script(before=f"w = 1 + {made}[:3]", loss="F.mse_loss(out * w, y[mine])"), 1, "--drill")
+                self.assertIn(f"is given what torch.{name} makes of each rank's own batch", said)
+
+    def test_a_number_that_ranks_share(self):
+        text = script(before="seen = globals().get('seen', 0) + len(x[mine]){times}", loss="F.mse_loss(out / (1 + seen / 48), y[mine])")
+        said = self.verified(text.replace("{times}", ""), 1, "--drill")
+        self.assertIn("cause other_numbers: ", said)
+        self.assertIn("torch.Tensor.div is given 1.083, 1.083, 1.083, and on one device 1.25", said)
+        self.verified(text.replace("{times}", " * world"), 0)
+
+    def test_a_mean_over_as_many_elements_as_a_rank_keeps(self):
+        kept = "F.mse_loss(out, y[mine], reduction='none').mean(1)[x[mine, 0] > 0.2]"
+        said = self.verified(script(loss=f"{kept}.mean()"), 1, "--drill")
+        self.assertIn("cause mean_of_means: ", said)
+
+    def test_weights_that_each_rank_changes_within_the_step(self):
+        text = script(before=ASCENT, after=DESCENT).replace("    optimizer.zero_grad()\n    out", "    out")
+        said = self.verified(text.replace("{first}", "model.no_sync()"), 1, "--drill")
+        self.assertIn("fail: step 1, gradient of 0.weight\n      cause own_weights: ", said)
+        self.assertIn("; 0.weight is not alike on all ranks there", said)
+        self.verified(text.replace("{first}", "torch.enable_grad()"), 0)
+
+    def test_a_part_of_a_gradient_that_is_not_summed(self):
+        flat = ("flat = torch.cat([p.grad.flatten() for p in net.parameters()])\n    part = flat{cut}\n    dist.all_reduce(part)\n"
+                "    part /= world\n    for p, own in zip(net.parameters(), flat.split([p.numel() for p in net.parameters()])):\n"
+                "        p.grad.copy_(own.view_as(p))")
+        text = script(after=flat).replace("nn.parallel.DistributedDataParallel(net)", "net")
+        said = self.verified(text.replace("{cut}", "[:-2]"), 1)
+        self.assertIn("fail: step 1, parameter 3.bias\n      cause not_reduced: ", said)
+        self.verified(text.replace("{cut}", "[:]"), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
