@@ -31,7 +31,7 @@ optimizer = torch.optim.SGD(net.parameters(), lr={rate}, momentum=0.9)
 for epoch in range(2):
     net.train()
     for step, (x, y) in enumerate(loader):
-        nn.functional.cross_entropy(net(x), y, reduction={reduction}).backward()
+        nn.functional.cross_entropy({call}, y, reduction={reduction}).backward()
         {after}
         optimizer.step()
         optimizer.zero_grad()
@@ -40,7 +40,7 @@ for epoch in range(2):
 dist.barrier()
 """
 USUAL = {"seed": "torch.manual_seed(0)", "sampler": "DistributedSampler(data, shuffle=False)", "norm": "nn.BatchNorm2d(5)", "wrapped": "net",
-         "rate": "0.05", "reduction": "'mean'", "after": "pass"}
+         "rate": "0.05", "reduction": "'mean'", "call": "net(x)", "after": "pass"}
 
 
 class LocalBatchNorm(FolderTest):
@@ -85,6 +85,12 @@ class LocalBatchNorm(FolderTest):
         self.assertEqual(self.verify("--local-batch-norm", wrapped="Frames(net)"), 0, self.said)
         # Of two views one after the other it is not known which rows are whose.
         self.assertEqual(self.verify("--local-batch-norm", wrapped="Views(net)"), 3, self.said)
+
+    def test_two_views_that_the_script_puts_one_behind_the_other(self):
+        """It takes them apart again: on one device they are not rank by rank."""
+        pairs = {"call": "(lambda both: both[:len(x)] + both[len(x):])(net(torch.cat([x, x.flip(3)])))"}
+        self.assertEqual(self.verify("--local-batch-norm", **pairs), 0, self.said)
+        self.assertNotIn("is not judged", self.said)
 
     def test_a_model_without_one(self):
         bare = "nn.Sequential(nn.Flatten(), nn.Linear(108, 3))"

@@ -154,7 +154,7 @@ class Receiver(Hands):
         self.in_turn, self.ranks, self.counts = in_turn, None, {}  # counts: calls, by step
         self.resized, self.scale_known, self.row_counts = False, True, set()
         self.batches = Batches()
-        self.rows = []  # of each rank, in what it was given last as one
+        self.owners = []  # of each row of what it was given last as one: the rank
 
     def load(self):
         import torch
@@ -204,12 +204,13 @@ class Receiver(Hands):
         if any(len(one) != len(data) for one in chosen):
             raise Refused("its forwards are given other tensors than those of the ranks")
         given = [joined(mine, theirs) for mine, theirs in zip(data, zip(*chosen))]
-        self.rows = rows_of_each(chosen) or self.rows
         self.row_counts |= scales.counts_of([*data, *given])
         self.resized |= any(mine.shape != one.shape for mine, one in zip(data, given))
         inputs.note_draws(self.recorder)
         self.batches.computed(self.step, data, given, self.recorder.drew)
-        return [self.batches.in_own_order(self.step, mine, one) for mine, one in zip(data, given)]
+        used = [self.batches.in_own_order(self.step, mine, one) for mine, one in zip(data, given)]
+        self.owners = owners_of(chosen, given, used) or self.owners
+        return used
 
     def begin_backward(self, loss):
         """Whoever divides by a number of samples that he counts himself counts those that he drew: only a loss that is what
@@ -319,12 +320,18 @@ def are_parts(leaves, theirs):
     return not all(part.shape == first.shape and torch.equal(part, first) for rank in theirs[1:] for part, first in zip(rank, theirs[0]))
 
 
-def rows_of_each(chosen):
-    """Of the first tensor that ranks were given of their own."""
+def owners_of(chosen, given, used):
+    """Of the rows of the first tensor that ranks were given of their own."""
     import torch
-    for theirs in zip(*chosen):
-        if theirs[0].dim() > 0 and not all(torch.equal(one, theirs[0]) for one in theirs[1:]):
-            return [len(one) for one in theirs]
+    for theirs, one, mine in zip(zip(*chosen), given, used):
+        if theirs[0].dim() == 0 or all(torch.equal(other, theirs[0]) for other in theirs[1:]):
+            continue
+        owners = [rank for rank, part in enumerate(theirs) for _ in part]
+        if mine is one:
+            return owners
+        places = [sorted(range(len(rows)), key=projected(rows).__getitem__) for rows in (mine, one)]
+        found = dict(zip(*places))
+        return [owners[found[place]] for place in range(len(owners))]
     return []
 
 
