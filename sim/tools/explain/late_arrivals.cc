@@ -17,6 +17,7 @@
 #include "scenarios/base/text.h"
 #include "sim/tools/explain/arrival_runs.h"
 #include "sim/tools/explain/arrival_steps.h"
+#include "sim/tools/explain/late_chain.h"
 #include "sim/tools/explain/stages.h"
 
 namespace lockstep {
@@ -352,14 +353,18 @@ class LateArrivals {
   double lateness_ms_ = 0, step_ms_ = 0;
 };
 
-// What GPUs saw says more than when hosts called: whether, if durations tell it.
-bool tell_by_runs(const GroupArrivals& called, FlightFinding* finding) {
-  const auto runs = arrivals_by_runs(called);
-  if (!runs) return false;
-  const Steps steps = steps_of(*runs);
-  if (steps.steps < kLeastSteps) return false;
-  LateArrivals(*runs, steps, true).tell(finding);
-  return finding->kind == FlightClass::straggler || runs->calls.front()->ran_ns >= 0;
+// What GPUs saw says more than when hosts called. By whose arrivals `finding` is.
+GroupArrivals tell_by_best(GroupArrivals called, const Steps& steps, bool clocks_agree,
+                           FlightFinding* finding) {
+  auto runs = clocks_agree ? std::nullopt : arrivals_by_runs(called);
+  const Steps of_runs = runs ? steps_of(*runs) : Steps{};
+  if (of_runs.steps >= kLeastSteps) {
+    LateArrivals(*runs, of_runs, true).tell(finding);
+    if (finding->kind == FlightClass::straggler || runs->calls.front()->ran_ns >= 0)
+      return *std::move(runs);
+  }
+  LateArrivals(called, steps, clocks_agree).tell(finding);
+  return called;
 }
 
 std::map<std::string, std::vector<Member>> by_group(const std::vector<FlightDump>& dumps) {
@@ -404,22 +409,29 @@ void compare(const FlightFinding& other, FlightFinding* finding) {
         finding);
 }
 
+FlightFinding compared(const std::vector<LateIn>& all, bool clocks_agree) {
+  if (auto root = straggler_behind(all, clocks_agree)) return *std::move(root);
+  FlightFinding finding = all.front().found;
+  for (size_t i = 1; i < all.size(); ++i) compare(all[i].found, &finding);
+  return finding;
+}
+
 }  // namespace
 
 bool find_late_arrivals(const std::vector<FlightDump>& dumps, FlightFinding* finding,
                         const ArrivalClocks& clocks) {
-  std::optional<FlightFinding> first, of_stages;
-  std::string told;  // of the latter: what says so
+  std::vector<LateIn> late;
+  std::optional<FlightFinding> of_stages;
+  std::string told;  // of these: what says so
   bool enough = false;
   for (const auto& [name, members] : by_group(dumps)) {
     if (members.size() < 2) continue;
-    const GroupArrivals group = arrivals_of(name, members);
+    GroupArrivals group = arrivals_of(name, members);
     const Steps steps = steps_of(group);
     if (steps.steps < kLeastSteps) continue;
     enough = true;
     FlightFinding found = *finding;
-    if (clocks.agree || !tell_by_runs(group, &found))
-      LateArrivals(group, steps, clocks.agree).tell(&found);
+    group = tell_by_best(std::move(group), steps, clocks.agree, &found);
     if (found.kind != FlightClass::straggler) {
       finding->evidence = found.evidence;
       continue;
@@ -428,18 +440,13 @@ bool find_late_arrivals(const std::vector<FlightDump>& dumps, FlightFinding* fin
     if (!why.empty()) {
       of_stages = std::move(found);
       told = std::move(why);
-    } else if (!first) {
-      first = std::move(found);
     } else {
-      compare(found, &*first);
+      late.push_back({std::move(found), std::move(group)});
     }
   }
-  if (!first && of_stages) {
-    if (of_stages->decided) doubt_for_stages(told, &*of_stages);
-    first = std::move(of_stages);
-  }
-  if (!first) return enough;
-  *finding = *std::move(first);
+  if (late.empty() && !of_stages) return enough;
+  if (late.empty() && of_stages->decided) doubt_for_stages(told, &*of_stages);
+  *finding = late.empty() ? *std::move(of_stages) : compared(late, clocks.agree);
   const auto dumped = std::count_if(dumps.begin(), dumps.end(),
                                     [](const FlightDump& dump) { return !dump.from_log; });
   if (dumped < finding->ranks)
