@@ -13,6 +13,7 @@
 #include "sim/tools/explain/flight_groups.h"
 #include "sim/tools/explain/flight_lateness.h"
 #include "sim/tools/explain/flight_mismatch.h"
+#include "sim/tools/explain/flight_missed.h"
 #include "sim/tools/explain/flight_transfers.h"
 #include "sim/tools/explain/stages.h"
 
@@ -55,15 +56,6 @@ class FlightAttribution {
   }
 
  private:
-  struct Missed {
-    std::string group;
-    int64_t sequence;
-    std::string operation;
-    RankSet others;
-    bool transfer = false;  // a send or receive: the operation is the others'
-    int64_t since_ns = 0;   // when the first of the others called it
-  };
-
   void place(FlightClass kind, const std::string& name, const GroupRecord& group, int64_t sequence,
              const std::string& operation) {
     if (finding_.kind != FlightClass::nothing) return;
@@ -166,7 +158,8 @@ class FlightAttribution {
       // Gloo marks what timed out like what completed.
       if (!group.gloo)
         for (const int64_t rank : here)
-          waiting_.try_emplace(rank, Missed{name, sequence, arrivals.front().entry->operation, {}});
+          waiting_.try_emplace(rank,
+                               FlightMissed{name, sequence, arrivals.front().entry->operation, {}});
       for (const int64_t rank : group.members) {
         if (here.contains(rank) || !dumped_.contains(rank)) continue;
         const auto status = group.status.find(rank);
@@ -190,7 +183,7 @@ class FlightAttribution {
   }
 
   // Of several, what others wait in for the longest: that is where it stands.
-  void miss(int64_t rank, const Missed& missed) {
+  void miss(int64_t rank, const FlightMissed& missed) {
     const auto [at, fresh] = missed_.try_emplace(rank, missed);
     if (!fresh && missed.since_ns < at->second.since_ns) at->second = missed;
   }
@@ -200,11 +193,11 @@ class FlightAttribution {
     waits_.insert(transfers_.waiting.begin(), transfers_.waiting.end());
     for (const auto& [rank, side] : transfers_.missing)
       if (side.is_sure() && dumped_.contains(rank))
-        missed_.try_emplace(rank,
-                            Missed{side.group, side.sequence, side.operation, side.waiting, true});
+        missed_.try_emplace(
+            rank, FlightMissed{side.group, side.sequence, side.operation, side.waiting, true});
     for (const auto& [rank, side] : transfers_.unstarted)
-      unstarted_.try_emplace(rank,
-                             Missed{side.group, side.sequence, side.operation, side.waiting, true});
+      unstarted_.try_emplace(
+          rank, FlightMissed{side.group, side.sequence, side.operation, side.waiting, true});
   }
 
   void find_held(const std::string& name, const GroupRecord& group) {
@@ -218,7 +211,7 @@ class FlightAttribution {
           if (rank != arrival.rank && status.completed >= sequence) completed.insert(rank);
         if (completed.empty() || held_.contains(arrival.rank)) continue;
         held_.emplace(arrival.rank,
-                      Missed{name, sequence, arrival.entry->operation, std::move(completed)});
+                      FlightMissed{name, sequence, arrival.entry->operation, std::move(completed)});
       }
   }
 
@@ -239,8 +232,8 @@ class FlightAttribution {
       waits_.insert(began.begin(), began.end());
       began_.insert(began.begin(), began.end());
       for (const int64_t rank : behind)
-        unstarted_.try_emplace(rank,
-                               Missed{name, sequence, arrivals.front().entry->operation, began});
+        unstarted_.try_emplace(
+            rank, FlightMissed{name, sequence, arrivals.front().entry->operation, began});
     }
   }
 
@@ -265,7 +258,7 @@ class FlightAttribution {
   void take_late(const std::string& name, int64_t sequence, const FlightArrival& first,
                  const std::vector<FlightArrival>& arrivals, const FlightLateness& late) {
     for (const int64_t rank : late.ranks)
-      late_.try_emplace(rank, Missed{name, sequence, first.entry->operation, {}});
+      late_.try_emplace(rank, FlightMissed{name, sequence, first.entry->operation, {}});
     for (const FlightArrival& arrival : arrivals)
       if (!late.ranks.contains(arrival.rank)) waits_.insert(arrival.rank);
     if (!lateness_ms_)
@@ -278,17 +271,18 @@ class FlightAttribution {
                          [&](const FlightDump& dump) { return dump.rank == rank; });
   }
 
-  void accuse(const char* what, FlightClass kind, int64_t rank, const Missed& missed) {
+  void accuse(const char* what, FlightClass kind, int64_t rank, const FlightMissed& missed) {
     const GroupRecord& group = groups_.at(missed.group);
     place(kind, missed.group, group, missed.sequence, missed.operation);
     finding_.guilty.insert(rank);
+    never_by_logs_ += kind == FlightClass::never_entered && dump_of(rank).from_log ? 1 : 0;
     finding_.evidence.push_back(fmt::format(
         "rank {} {} {} {} of group {} ({}){}", rank, what,
         missed.operation.empty() ? "collective" : missed.operation, missed.sequence, missed.group,
         group.description, missed.others.empty() ? "" : ": " + rank_list(missed.others)));
   }
 
-  void accuse_of_missing(int64_t rank, const Missed& missed) {
+  void accuse_of_missing(int64_t rank, const FlightMissed& missed) {
     if (!missed.transfer) never_in_[missed.group].insert(rank);
     accuse(missed.transfer ? "never called its side of" : "never entered",
            FlightClass::never_entered, rank, missed);
@@ -329,6 +323,8 @@ class FlightAttribution {
         accuse("never began", FlightClass::not_started, rank, missed);
     if (any_gloo_ && never > 1)
       doubt("which of them failed first: Gloo does not record what completed");
+    if (never_by_logs_ > 1)
+      doubt("whether one of them waits for another: logs tell of the groups that timed out alone");
     if (finding_.guilty.empty() && !missed_.empty() && finding_.decided) {
       for (const auto& [rank, missed] : missed_) finding_.candidates.insert(rank);
       finding_.kind = FlightClass::never_entered;
@@ -419,7 +415,7 @@ class FlightAttribution {
     doubt_for_unrecorded(rank);
     const auto found = waiting_.find(rank);
     if (found == waiting_.end()) return;
-    const Missed& waiting = found->second;
+    const FlightMissed& waiting = found->second;
     doubt(fmt::format("why {} {} of group {} ({}), which all its ranks entered, does not end",
                       waiting.operation, waiting.sequence, waiting.group,
                       groups_.at(waiting.group).description));
@@ -428,7 +424,7 @@ class FlightAttribution {
   }
 
   // Whose last call nobody else tells of waits, as far as is known, for a rank that left no dump.
-  bool waits_alone(int64_t rank, const Missed& missed) {
+  bool waits_alone(int64_t rank, const FlightMissed& missed) {
     const auto alone = alone_.find(last_call(dump_of(rank)));
     if (alone == alone_.end()) return false;
     place(FlightClass::never_entered, missed.group, groups_.at(missed.group), missed.sequence,
@@ -477,15 +473,16 @@ class FlightAttribution {
   std::set<std::string> ambiguous_;
   const std::map<std::string, GroupRecord> groups_;
   RankSet dumped_, absent_, unknown_, unaligned_, lost_numbers_;
-  std::map<int64_t, Missed> missed_, held_, late_, unstarted_;
+  std::map<int64_t, FlightMissed> missed_, held_, late_, unstarted_;
   OpenTransfers transfers_;
   std::map<std::string, RankSet> never_in_;          // by group: who is named for not entering
-  std::map<int64_t, Missed> waiting_;                // the first collective in which a rank waits
+  std::map<int64_t, FlightMissed> waiting_;          // the first collective in which a rank waits
   RankSet waits_;                                    // for somebody who did not enter, or came late
   RankSet began_;                                    // of these, whose GPU does, as far as is told
   std::map<const FlightEntry*, std::string> alone_;  // last of its group, of one rank only
   std::optional<double> lateness_ms_;
   bool any_gloo_ = false, only_logs_ = true;
+  int64_t never_by_logs_ = 0;  // ranks that never entered something, as only their logs tell
   int64_t ranks_ = 0;
   FlightFinding finding_;
 };

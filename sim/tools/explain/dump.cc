@@ -144,6 +144,7 @@ void read_sequences(const Json& from, const Recorder& recorder, FlightEntry* ent
   }
 }
 
+// A hook is told when a host queued a call, and not when a GPU came to it.
 void read_runs(const Json& from, FlightEntry* entry) {
   constexpr double kLongestMs = 1e9;
   const auto ran = from.find("duration_ms");
@@ -190,7 +191,7 @@ EntryOfId entry_of(const Json& from) {
   entry.created_ns = number_of(from, "time_created_ns", 0);
   entry.timeout_ms = std::clamp(number_of(from, "timeout_ms", 0), int64_t{0}, kTimeoutMsMost);
   entry.done = is_done(from, recorder);
-  if (!recorder.torchcomms) read_runs(from, &entry);
+  if (!recorder.is_hook()) read_runs(from, &entry);
   entry.started =
       text_of(from, "state") == "started" || number_of(from, "time_discovered_started_ns", 0) > 0;
   return found;

@@ -6,10 +6,14 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
+#include <set>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "sim/tools/explain/dumps_of_logs.h"
 #include "sim/tools/explain/late_arrivals.h"
+#include "sim/tools/explain/log_fields.h"
 #include "sim/tools/explain/other_runs.h"
 #include "sim/tools/explain/rank_story.h"
 #include "sim/tools/explain/stages.h"
@@ -163,6 +167,18 @@ class JobAttribution {
     });
   }
 
+  // But for numbers: of bytes, of a GPU, of an address.
+  bool raised_the_same() const {
+    std::set<std::string> texts;
+    for (const int64_t rank : died_) {
+      const LogEvent* exception = stories_.at(rank).exception;
+      std::string text = exception == nullptr ? "" : exception->text;
+      std::erase_if(text, is_digit);
+      texts.insert(std::move(text));
+    }
+    return texts.size() == 1 && !texts.begin()->empty();
+  }
+
   // What ends in its destructors, as others are gone, ends by a signal as well.
   void keep_who_died_first() {
     const auto first =
@@ -181,7 +197,11 @@ class JobAttribution {
     for (const int64_t rank : died_) others.erase(rank);
     keep_who_died_first();
     if (died_.size() > 1) {
-      undecided("which of them ended first", died_);
+      undecided(raised_the_same()
+                    ? "which of them ended first: all raised the same exception, so look at what "
+                      "they share (the program, its data, a value that one of them sent)"
+                    : "which of them ended first",
+                died_);
     } else if (repeated_ != nullptr && repeated_->kind != LogEventKind::ended) {
       undecided(who_else(), died_);
     } else if (!others.empty()) {

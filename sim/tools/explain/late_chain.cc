@@ -51,15 +51,16 @@ bool explains_all(int64_t straggler, const std::vector<LateIn>& all) {
 }
 
 FlightFinding told_of(int64_t straggler, const RankSet& others, const std::vector<LateIn>& all) {
-  const LateIn* most = nullptr;
-  for (const LateIn& one : all)
-    if (one.found.guilty.contains(straggler) &&
-        (most == nullptr || most->found.lateness_ms < one.found.lateness_ms))
-      most = &one;
+  const auto lateness_of = [&](const LateIn& one) {
+    return one.found.guilty.contains(straggler) ? one.found.lateness_ms.value_or(0) : -1;
+  };
+  const auto most = std::max_element(all.begin(), all.end(), [&](const auto& a, const auto& b) {
+    return lateness_of(a) < lateness_of(b);
+  });
   FlightFinding finding = most->found;
   size_t told = 0;
   for (const LateIn& one : all) {
-    if (&one != most && ++told < kMostGroupsTold)
+    if (&one != &*most && ++told < kMostGroupsTold)
       finding.evidence.push_back(one.found.evidence.back());
     finding.victims.insert(one.arrivals.ranks.begin(), one.arrivals.ranks.end());
   }

@@ -37,7 +37,8 @@ void RankStory::take(const LogEvent& event) {
       break;
     case LogEventKind::stopped:
       stopped = true;
-      terminated |= event.signal == SIGTERM && !event.local;
+      // Or with SIGKILL, where it did not heed that.
+      terminated |= (event.signal == SIGTERM || event.signal == SIGKILL) && !event.local;
       if (event.first && event.signal == SIGTERM && !event.local && stop == nullptr) stop = &event;
       break;
     case LogEventKind::stuck:

@@ -12,7 +12,7 @@ struct RankStory {
   const LogEvent* end = nullptr;
   const LogEvent* stuck = nullptr;  // its watchdog, before the rank reported anything else
   bool stopped = false;
-  bool terminated = false;         // a launcher stopped it, with SIGTERM
+  bool terminated = false;         // a launcher stopped it, with SIGTERM or SIGKILL
   const LogEvent* stop = nullptr;  // of `stopped`: its launcher saw that first, of all ends
   bool progress = false;           // it told how far it was
 

@@ -115,14 +115,17 @@ TEST(ArrivalRuns, AreReadFromDumps) {
         {"record_id": 1, "process_group": ["0", "default_pg"], "collective_seq_id": 2,
         "profiling_name": "nccl:all_reduce", "time_created_ns": 8, "duration_ms": null,
         "state": "started", "time_discovered_started_ns": 60, "time_discovered_completed_ns":
-        null}]})",
+        null}, {"record_id": 2, "process_group": ["0", "default_pg"], "collective_seq_id": 3,
+        "profiling_name": "nccl2:all_reduce", "time_created_ns": 9, "duration_ms": 2.5,
+        "state": "completed"}]})",
       "dump_1", &lists);
   ASSERT_TRUE(dump);
-  ASSERT_EQ(dump.value().entries.size(), 2U);
+  ASSERT_EQ(dump.value().entries.size(), 3U);
   EXPECT_EQ(dump.value().entries[0].ran_ns, 2'500'000);
   EXPECT_EQ(dump.value().entries[0].seen_ns, 30);
   EXPECT_EQ(dump.value().entries[1].ran_ns, -1);
   EXPECT_EQ(dump.value().entries[1].seen_ns, -1);
+  EXPECT_EQ(dump.value().entries[2].ran_ns, -1) << "a hook's";
 }
 
 }  // namespace

@@ -111,6 +111,29 @@ TEST(EndedJobs, AProcessThatEndsMayHaveNoDriverAnyMore) {
             RankSet{});
 }
 
+// Ranks 2 and 3 are behind in the group of all. One of them may wait for the other in a group of
+// which no log tells.
+TEST(EndedJobs, OfTwoThatAreBehindByTheirLogsAloneNobodyIsNamed) {
+  for (const int64_t behind : {1, 2}) {
+    JobEvidence job;
+    for (int64_t rank = 0; rank < 5; ++rank) {
+      const bool came = rank < 2 || rank >= 2 + behind;
+      const std::string number = std::to_string(rank);
+      add_log_file(&job,
+                   "[rank" + number + "]:[E1129 10:20:31 ProcessGroupNCCL.cpp:1870] [PG ID 0 PG " +
+                       "GUID 0(default_pg) Rank " + number + "] " +
+                       (came ? "Timeout at NCCL work: 9, last enqueued NCCL work: 9, last "
+                               "completed NCCL work: 8.\n"
+                             : "Received a dump signal. Last enqueued NCCL work: 8, last completed "
+                               "NCCL work: 8.\n"),
+                   "rank_" + number + ".log", rank);
+    }
+    const FlightFinding found = attribute_job(job);
+    EXPECT_EQ(found.guilty, behind == 1 ? RankSet{2} : RankSet{});
+    EXPECT_EQ(found.candidates, behind == 1 ? RankSet{} : (RankSet{2, 3}));
+  }
+}
+
 // It was asked for its dump, and came to what the others wait in.
 TEST(EndedJobs, WhoTellsHowFarItWasIsNotSilent) {
   JobEvidence job;

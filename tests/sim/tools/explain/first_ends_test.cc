@@ -114,6 +114,15 @@ TEST(FirstEnds, WhatComposerKilledBlamesNotWhomItSawFirst) {
             RankSet{5});
 }
 
+TEST(FirstEnds, OfTheSameExceptionOfSeveralItIsToldThatTheyShareACause) {
+  const auto missing_of = [](const std::string& a, const std::string& b) {
+    return first_end_in(raised_at(0, a) + raised_at(1, b)).missing.at(0);
+  };
+  EXPECT_NE(missing_of("OSError: no file 7", "OSError: no file 8").find("raised the same"),
+            std::string::npos);
+  EXPECT_EQ(missing_of("OSError: no file 7", "KeyError: 'x'"), "which of them ended first");
+}
+
 TEST(FirstEnds, WhatNcclCouldNotDoForItselfIsNoLostPeer) {
   const std::string warn = "n1:10:20 [0] misc/ibvwrap.cc:100 NCCL WARN Call to ";
   EXPECT_EQ(first_end_in("[rank1]:" + warn + "ibv_open_device failed\n").victims, RankSet{});

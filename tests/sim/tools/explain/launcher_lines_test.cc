@@ -204,6 +204,17 @@ TEST(Torchrun, WhomItEndedAndForWhomAloneAllOthersWaitedIsNamed) {
   }
 }
 
+// Who does not heed SIGTERM, torchrun kills.
+TEST(Torchrun, WhomItHadToKillIsNamedTheSameWay) {
+  const std::string forced =
+      "Unable to shutdown process 1905 via Signals.SIGTERM, forcefully exiting via "
+      "Signals.SIGKILL\n";
+  JobEvidence job = gloo_job(3, {0, 2});
+  add_log(&job, kGlooTimedOut + forced + ended(1, "-9") + ended(0, "1"));
+  EXPECT_EQ(attribute_job(job).kind, FlightClass::silent);
+  EXPECT_EQ(attribute_job(job).guilty, RankSet{1});
+}
+
 TEST(Torchrun, WhomItEndedIsNotNamedWhereAnythingElseMayBe) {
   const auto undecided = [](JobEvidence job, const std::string& log) {
     add_log(&job, log);
