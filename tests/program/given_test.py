@@ -46,6 +46,23 @@ class Given(FolderTest):
                 said = self.verified(script(before=f"w = 1 + {made}[:3]", loss="F.mse_loss(out * w, y[mine])"), 1, "--drill")
                 self.assertIn(f"is given what torch.{name} makes of each rank's own batch", said)
 
+    def test_what_each_rank_keeps_of_its_own_samples(self):
+        """As a queue of keys: no row of it is made of a batch as a whole."""
+        kept = "queue = globals().get('queue', y[:12])"
+        text = script(before=kept, loss="F.cross_entropy(out @ queue.T, torch.zeros(len(out)).long())",
+                      after="queue = torch.cat([{own}, queue])[:12]")
+        said = self.verified(text.replace("{own}", "y[mine]"), 1, "--drill")
+        self.assertIn("fail: step 2, ", said)
+        self.assertIn("cause own_constants: ", said)
+        self.assertIn("; torch.Tensor.matmul is given it\n", said)
+        self.verified(text.replace("{own}", "y[begin:begin + 12]"), 0)
+
+    def test_a_number_that_each_rank_divides_its_loss_by(self):
+        """That its gradient is then a weighted one does not make it a function of a mean."""
+        said = self.verified(script(before="size = globals().get('size', 1.0)", loss=f"{MEAN} / size",
+                                    after="size = 0.9 * size + 0.1 * loss.item()"), 1, "--drill")
+        self.assertIn("cause loss_scaled_apart: ", said)
+
     def test_a_number_that_ranks_share(self):
         text = script(before="seen = globals().get('seen', 0) + len(x[mine]){times}", loss="F.mse_loss(out / (1 + seen / 48), y[mine])")
         said = self.verified(text.replace("{times}", ""), 1, "--drill")

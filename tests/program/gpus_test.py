@@ -67,6 +67,20 @@ def spawning(rate="0.1", order="sampler=sampler", hosts=1, before="pass"):
     return SPAWNING.format(rate=rate, order=order, hosts=hosts, before=before)
 
 
+# As of fused losses: what adds up a gradient is asked for by its device and dtype, in a backward.
+CHUNKED = """class Chunked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, out, y):
+        ctx.save_for_backward(out, y)
+        return (out - y).square().mean()
+    @staticmethod
+    def backward(ctx, above):
+        out, y = ctx.saved_tensors
+        total = torch.zeros(out.shape, device="cuda", dtype=torch.float32)
+        return 2 * above / out.numel() * total.addmm_((out - y).float(), torch.eye(out.shape[1], device="cuda")), None
+"""
+
+
 class Gpus(FolderTest):
     def verify(self, text, *options, python=PYTHON):
         path = self.folder / "train.py"
@@ -131,6 +145,19 @@ class Gpus(FolderTest):
             "model = DistributedDataParallel(net)",
             "model = DistributedDataParallel(net.cuda()) if world > 1 else nn.DataParallel(net, device_ids=[0]).cuda()"))
         self.assertEqual(code, 0, said)
+
+    def test_a_backward_asks_for_a_device_and_a_dtype(self):
+        """The script's own, or a forward that is made once more within it (activation checkpoints)."""
+        text = DEALT.format(rate="0.1").replace("for x, y in loader", CHUNKED + "for x, y in loader")
+        again = ("import functools\nfrom torch.utils.checkpoint import checkpoint\nnet[0].forward = functools.partial(checkpoint, "
+                 "lambda x, own=net[0].forward: torch.softmax(own(x), 1, dtype=torch.float32), use_reentrant=False)\nmodel = ")
+        for changed in (text.replace("nn.functional.mse_loss(model(x), y)", "Chunked.apply(model(x), y)"),
+                        DEALT.format(rate="0.1").replace("model = ", again)):
+            for python in (PYTHON, *OTHERS):
+                with self.subTest(python):
+                    code, said = self.verify(changed, python=python)
+                    self.assertEqual(code, 0, said)
+                    self.assertIn("lane float64  pass", said)
 
 
 if __name__ == "__main__":

@@ -125,7 +125,7 @@ class Drill:
             self.quiet = quiet
 
     def inputs(self, args, kwargs):
-        """Which calls made them, which parameters are among them, what is of a batch as a whole, and numbers of Python's."""
+        """Which calls made them, which parameters are among them, what has no gradient, and numbers of Python's."""
         made, leaves, wholes = [], [], []
         for tensor in tensors_of((args, kwargs)):
             call = getattr(tensor, "_lockstep_call", None)
@@ -134,13 +134,14 @@ class Drill:
                     made.append(call)
             elif tensor.requires_grad and tensor.is_leaf and not is_shard(tensor):
                 leaves.append(self.leaf_of(tensor))
-            elif drill_whole.made_of(tensor) is not None and tensor.is_floating_point() and len(wholes) < MOST_OUTPUTS:
+            elif not tensor.requires_grad and tensor.is_floating_point() and not is_shard(tensor) and len(wholes) < MOST_OUTPUTS:
                 wholes.append(tensor)
         return made, leaves, wholes, given_numbers((args, kwargs))
 
     def wholes(self, tensors):
+        """Name: what made it of a batch as a whole; empty: nothing did."""
         return [{"name": name, "line": line, **fingerprint(tensor, self.batch)}
-                for tensor in tensors for name, line in [drill_whole.made_of(tensor)]]
+                for tensor in tensors for name, line in [drill_whole.made_of(tensor) or ("", "")]]
 
     def leaf_of(self, tensor):
         key = id(tensor)

@@ -119,11 +119,12 @@ constexpr std::array kRows = {
         "waits for its gradient",
         "set requires_grad first and wrap afterwards; wrap anew, on every rank, where a layer "
         "freezes later"},
-    ProgramCauseRow{C::own_constants, "own_constants",
-                    "each rank computes with a tensor of its own, which is no parameter and no "
-                    "buffer, so that nothing broadcasts it",
-                    "register_buffer() before the model is wrapped, or seed all ranks alike where "
-                    "it is drawn"},
+    ProgramCauseRow{
+        C::own_constants, "own_constants",
+        "each rank computes with a tensor of its own, which is no parameter and no "
+        "buffer, so that nothing broadcasts it",
+        "register_buffer() before the model is wrapped, seed all ranks alike where it is "
+        "drawn, or gather what is kept of each rank's batch"},
     ProgramCauseRow{C::no_sum, "no_sum", "a gradient was reduced by what is no sum",
                     "ReduceOp.SUM, divided by the number of ranks, or ReduceOp.AVG"},
     ProgramCauseRow{C::reduced_again, "reduced_again",

@@ -74,6 +74,14 @@ ProgramCause cause_of_factors(const ScalarFactors& factors) {
                                            : ProgramCause::loss_scaled_apart;
 }
 
+// Where the first wrong operator multiplies by a number, that is no other function of a mean.
+ProgramCause cause_of_weights(const DrillFinding& drilled) {
+  const ProgramCause cause = cause_of(drilled.weights);
+  if (cause != ProgramCause::function_of_mean || !drilled.factors) return cause;
+  const ProgramCause scaled = cause_of_factors(*drilled.factors);
+  return scaled == ProgramCause::unknown ? cause : scaled;
+}
+
 std::string factors_text(const ScalarFactors& factors, ProgramCause cause) {
   if (cause != ProgramCause::mean_of_means)
     return fmt::format("; they are multiplied by {:.4g}", fmt::join(factors.ranks, ", "));
@@ -101,12 +109,13 @@ ProgramCause cause_of_operator(const DrillFinding& drilled, const ProgramStep& o
   if (drilled.factors)
     if (const auto cause = cause_of_factors(*drilled.factors); cause != ProgramCause::unknown)
       return cause;
-  if (drilled.whole) return ProgramCause::own_batch;
+  if (drilled.whole && !drilled.whole->function.empty()) return ProgramCause::own_batch;
   if (!drilled.given_fits) return ProgramCause::unknown;
   if (drilled.numbers && !drilled.numbers->shared) return ProgramCause::own_numbers;
   if (function.ends_with(".batch_norm")) return ProgramCause::local_batch_norm;
   const bool other_shape = drilled.shape != drilled.one_shape && !drilled.distance;
   if (other_shape || mixes_samples(function)) return ProgramCause::own_batch;
+  if (drilled.whole) return ProgramCause::own_constants;
   return drilled.numbers ? ProgramCause::other_numbers : ProgramCause::unknown;
 }
 
@@ -116,7 +125,10 @@ std::string words_of_operator(const DrillFinding& drilled, ProgramCause cause) {
   if (cause == ProgramCause::own_numbers || cause == ProgramCause::other_numbers)
     return fmt::format("; {} is given {:.4g}, and on one device {:.4g}", drilled.place.function,
                        fmt::join(drilled.numbers->ranks, ", "), drilled.numbers->one);
-  if (cause != ProgramCause::own_batch || !drilled.whole) return "";
+  if (cause == ProgramCause::own_constants)
+    return fmt::format("; {} is given it", drilled.place.function);
+  if (cause != ProgramCause::own_batch || !drilled.whole || drilled.whole->function.empty())
+    return "";
   return fmt::format("; {} is given what {} makes of each rank's own batch, at {}",
                      drilled.place.function, drilled.whole->function, drilled.whole->line);
 }
@@ -146,7 +158,7 @@ ProgramFinding with_cause(const DrillFinding& drilled, const ProgramStep& of_ran
         "; each rank limited the norm of its own gradients to {:.4g}: they are scaled by {:.4g}",
         drilled.limited->limit, fmt::join(drilled.limited->factors, ", "));
   } else if (!drilled.weights.empty() && (unknown || wrong.cause == ProgramCause::uneven_batches)) {
-    if (unknown) wrong.cause = cause_of(drilled.weights);
+    if (unknown) wrong.cause = cause_of_weights(drilled);
     wrong.words += fmt::format("; one device's gradient is that of the ranks, weighted {:.3g}",
                                fmt::join(drilled.weights, ", "));
     if (wrong.cause == ProgramCause::loss_scaled_apart)

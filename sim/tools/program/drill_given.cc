@@ -55,6 +55,21 @@ std::optional<double> factor_of(const DrillCall& call, const DrillCall& made) {
   return *to / *from;
 }
 
+bool belongs(const DrillTensors& ranks, const DrillTensor& one) {
+  const std::vector<double> ones(ranks.size(), 1.0);
+  return fits(fit_each(ranks, one, ones, 0)) || fits(fit_rows(ranks, one, 1, 0)) ||
+         may_fit(ranks, one);
+}
+
+// Whatever the order of its elements, the ranks' are not those of one device, nor alike.
+bool is_of_each_rank(const DrillTensors& ranks, const DrillTensor& one) {
+  const auto alike = [&](const DrillTensor* rank) {
+    return rank->shape == ranks[0]->shape && rank->rows == ranks[0]->rows;
+  };
+  return !std::all_of(ranks.begin(), ranks.end(), alike) && !fits(fit_elements(ranks, one, 1, 0)) &&
+         !fits(fit_all_elements(ranks, one, 0));
+}
+
 // Those of one place; nothing where ranks are given more or fewer.
 std::optional<GivenNumbers> numbers_at(const GivenCalls& calls, size_t place) {
   GivenNumbers found;
@@ -71,19 +86,19 @@ std::optional<GivenNumbers> numbers_at(const GivenCalls& calls, size_t place) {
 }  // namespace
 
 std::optional<DrillPlace> differing_whole(const GivenCalls& calls) {
-  const std::vector<double> ones(calls.ranks.size(), 1.0);
+  std::optional<DrillPlace> kept;
   for (size_t i = 0; i < calls.one->wholes.size(); ++i) {
     DrillTensors ranks;
     for (const DrillCall* rank : calls.ranks)
       if (i < rank->wholes.size()) ranks.push_back(&rank->wholes[i].value);
     if (ranks.size() < calls.ranks.size()) return std::nullopt;  // they were given other things
     const DrillWhole& whole = calls.one->wholes[i];
-    if (fits(fit_each(ranks, whole.value, ones, 0)) || fits(fit_rows(ranks, whole.value, 1, 0)) ||
-        may_fit(ranks, whole.value))
-      continue;
-    return DrillPlace{whole.function, "", "", whole.line};
+    if (belongs(ranks, whole.value)) continue;
+    const DrillPlace place{whole.function, "", "", whole.line};
+    if (!whole.function.empty()) return place;
+    if (!kept && is_of_each_rank(ranks, whole.value)) kept = place;
   }
-  return std::nullopt;
+  return kept;
 }
 
 std::optional<GivenNumbers> differing_numbers(const GivenCalls& calls) {

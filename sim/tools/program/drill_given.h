@@ -14,7 +14,8 @@ struct GivenCalls {
 };
 
 // Where something without a gradient comes from that was made of a batch as a whole, and is neither
-// alike on all ranks nor theirs together that of one device.
+// alike on all ranks nor theirs together that of one device. Its function is empty where nothing
+// was seen to make it so: what a rank keeps for itself.
 std::optional<DrillPlace> differing_whole(const GivenCalls& calls);
 
 // Numbers of Python, of one place: of each rank, and of one device.

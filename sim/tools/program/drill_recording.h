@@ -30,9 +30,9 @@ struct DrillTensor {
   double norm() const { return norms ? norms->two : 0; }
 };
 
-// What a call was given that has no gradient and was made of a batch as a whole.
+// What a call was given that has no gradient.
 struct DrillWhole {
-  std::string function, line;  // that made it so
+  std::string function, line;  // that made it of a batch as a whole; empty: nothing did
   DrillTensor value;
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <string>
 
 #include "sim/tools/program/drill_cause.h"
@@ -164,6 +165,36 @@ TEST(DrillCause, WhereEachSampleDecidesNoRankGoesAWayOfItsOwn) {
   ASSERT_TRUE(alone) << "by its own batch one device went another way";
   EXPECT_EQ(alone->parameter, "d");
   EXPECT_TRUE(alone->ranks.empty());
+}
+
+TEST(DrillCause, WhatEachRankKeepsIsTold) {
+  const auto given = [](std::vector<double> rows) {
+    DrillCall made;
+    const auto count = static_cast<int64_t>(rows.size()) / 2;
+    const double sum = std::accumulate(rows.begin(), rows.end(), 0.0);
+    made.wholes.push_back({"", "", {{count, 3}, ElementNorms{sum, sum, sum, sum}, rows, {}}});
+    return made;
+  };
+  const DrillCall a = given({1, 2}), b = given({3, 4}), both = given({1, 2, 3, 4}),
+                  other = given({5, 6});
+  EXPECT_FALSE(differing_whole({{&a, &b}, &both})) << "rows of samples";
+  EXPECT_FALSE(differing_whole({{&a, &a}, &a})) << "alike";
+  EXPECT_FALSE(differing_whole({{&a, &a}, &other})) << "alike on all ranks";
+  ASSERT_TRUE(differing_whole({{&a, &b}, &other}));
+  EXPECT_EQ(differing_whole({{&a, &b}, &other})->function, "");
+  ProgramFinding wrong;
+  wrong.cause = ProgramCause::unknown;
+  DrillFinding drilled;
+  drilled.stage = DrillStage::forward;
+  drilled.whole = DrillPlace();
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::unknown) << "what came in differs";
+  drilled.given_fits = true;
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::own_constants);
+  drilled.place.function = "torch.nn.functional.batch_norm";
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::local_batch_norm);
+  drilled.weights = {0.3, 0.4};
+  drilled.factors = ScalarFactors{{1.1, 0.7}, 1};
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::loss_scaled_apart);
 }
 
 TEST(DrillCause, WeightsThatRanksChangeWithinTheStepAreTold) {
