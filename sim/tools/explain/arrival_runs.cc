@@ -31,8 +31,10 @@ GroupArrivals by_runs(const GroupArrivals& called, RunOf run) {
   arrivals.by_runs = true;
   for (size_t i = 0; i < called.calls.size(); ++i) {
     const std::vector<const FlightEntry*>& entries = called.entries[i];
-    if (!ends_at_once(*called.calls[i]) || !all_tell(entries, run)) continue;
-    if (i > 0 && !ends_at_once(*called.calls[i - 1])) continue;
+    const bool left_out =
+        !ends_at_once(*called.calls[i]) || (i > 0 && !ends_at_once(*called.calls[i - 1]));
+    arrivals.whole &= !left_out;
+    if (left_out || !all_tell(entries, run)) continue;
     int64_t longest_ns = 0;
     for (const FlightEntry* entry : entries) longest_ns = std::max(longest_ns, entry->*run);
     const double first_ms = middle(called.came_ms[i]);

@@ -21,6 +21,7 @@ struct GroupArrivals {
   std::vector<size_t> kinds;                 // of calls: those that are alike have one number
   std::vector<std::vector<double>> came_ms;  // by collective, by index of the rank
   std::vector<std::vector<const FlightEntry*>> entries;  // likewise
+  bool whole = true;                                     // no kind of calls is left out
   bool by_runs = false;  // of the GPUs, which came when the rank's was done with what went before
 };
 

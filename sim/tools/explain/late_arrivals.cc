@@ -360,8 +360,9 @@ GroupArrivals tell_by_best(GroupArrivals called, const Steps& steps, bool clocks
   const Steps of_runs = runs ? steps_of(*runs) : Steps{};
   if (of_runs.steps >= kLeastSteps) {
     LateArrivals(*runs, of_runs, true).tell(finding);
-    if (finding->kind == FlightClass::straggler || runs->calls.front()->ran_ns >= 0)
-      return *std::move(runs);
+    // Of what is left out, only the hosts' times tell.
+    const bool sure = runs->whole && runs->calls.front()->ran_ns >= 0;
+    if (finding->kind == FlightClass::straggler || sure) return *std::move(runs);
   }
   LateArrivals(called, steps, clocks_agree).tell(finding);
   return called;

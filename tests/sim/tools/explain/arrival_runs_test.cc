@@ -103,6 +103,14 @@ TEST(ArrivalRuns, WhatSomeLeaveBeforeOthersCameIsLeftOut) {
   EXPECT_EQ(job.finding().guilty, RankSet{2});
 }
 
+// It may be that of which the hosts tell that some were late to it.
+TEST(ArrivalRuns, ThatNobodyIsLateIsNotSaidWhereCallsAreLeftOut) {
+  const QueuedJob job{.late_host = 1,
+                      .calls = {"broadcast", "all_reduce", "all_reduce", "all_reduce"}};
+  EXPECT_FALSE(job.finding().decided);
+  EXPECT_EQ(job.finding().candidates, RankSet{1});
+}
+
 TEST(ArrivalRuns, AreReadFromDumps) {
   RankLists lists;
   const auto dump = flight_dump_of(
