@@ -94,7 +94,7 @@ std::optional<DrillPlace> differing_whole(const GivenCalls& calls) {
     if (ranks.size() < calls.ranks.size()) return std::nullopt;  // they were given other things
     const DrillWhole& whole = calls.one->wholes[i];
     if (belongs(ranks, whole.value)) continue;
-    const DrillPlace place{whole.function, "", "", whole.line};
+    DrillPlace place{whole.function, "", "", whole.line};
     if (!whole.function.empty()) return place;
     if (!kept && is_of_each_rank(ranks, whole.value)) kept = place;
   }
@@ -104,7 +104,7 @@ std::optional<DrillPlace> differing_whole(const GivenCalls& calls) {
 std::optional<GivenNumbers> differing_numbers(const GivenCalls& calls) {
   std::optional<GivenNumbers> shared;
   for (size_t i = 0; i < calls.one->numbers.size(); ++i) {
-    const auto given = numbers_at(calls, i);
+    auto given = numbers_at(calls, i);
     if (given && !given->shared) return given;
     const bool other =
         given && std::abs(given->ranks[0] - given->one) > kProgramRatioBound * std::abs(given->one);
