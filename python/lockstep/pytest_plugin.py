@@ -1,6 +1,7 @@
-"""`@pytest.mark.lockstep(world_sizes=[2, 3], limit_s=120)`: the function trains, as a script under torchrun would (it calls
-init_process_group itself), and is run on so many ranks and on one device in processes of its own. It fails where they
-differ, and where that could not be decided. It takes no fixtures: its processes know nothing of pytest.
+"""`@pytest.mark.lockstep(world_sizes=[2, 3], local_batch_norm=True, limit_s=120)`, as of lockstep.check(): the function
+trains, as a script under torchrun would (it calls init_process_group itself), and is run on so many ranks and on one
+device in processes of its own. It fails where they differ, and where that could not be decided. It takes no fixtures:
+its processes know nothing of pytest.
 """
 import sys
 
@@ -8,11 +9,11 @@ import pytest
 
 from lockstep import api
 
-OPTIONS = {"world_sizes", "limit_s"}
+OPTIONS = {"world_sizes", "local_batch_norm", "limit_s"}  # of lockstep.check()
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "lockstep(world_sizes=[2], limit_s=120): train on several ranks and on one device, "
+    config.addinivalue_line("markers", "lockstep(world_sizes=[2], local_batch_norm=False, limit_s=120): train on several ranks and on one device, "
                                        "and fail unless both give the same weights")
 
 

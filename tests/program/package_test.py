@@ -26,6 +26,10 @@ def train(bug):
 def test_correct():
     train(None)
 
+@pytest.mark.lockstep(local_batch_norm=True)
+def test_local_on_purpose():
+    train("local_batch_norm")
+
 @pytest.mark.lockstep
 def test_wrong():
     train("divided_twice")
@@ -97,7 +101,7 @@ class Package(unittest.TestCase):
             ran = subprocess.run([PYTHON, "-B", "-m", "pytest", "-q", "-p", "lockstep.pytest_plugin", "-p", "no:cacheprovider",
                                   str(path)], capture_output=True, text=True, check=False, timeout=600,
                                  env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
-        self.assertIn("3 failed, 2 passed", ran.stdout)
+        self.assertIn("3 failed, 3 passed", ran.stdout)
         self.assertIn("cause divided_twice", ran.stdout)
         self.assertIn("got worlds", ran.stdout)
         self.assertIn("takes no fixtures", ran.stdout)
