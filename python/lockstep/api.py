@@ -69,7 +69,8 @@ def check(*command, world_sizes=(2,), spawns=False, local_batch_norm=False, limi
 
     `command`: a script and its arguments (run by this Python), or any program and its arguments. `spawns`: it starts its
     ranks itself. `local_batch_norm`: BatchNorm normalizes each rank's own batch on purpose. `limit_s`: seconds that one
-    run may take. Blocks; ends all processes when interrupted. Raises ValueError for bad input, FileNotFoundError where the program is missing, RuntimeError where it ended without a result.
+    run may take. Blocks; ends all processes when interrupted. Raises ValueError for bad input, FileNotFoundError
+    where the program is missing, RuntimeError where it ended without a result.
     """
     words = [os.fspath(word) for word in command]
     if not words:
