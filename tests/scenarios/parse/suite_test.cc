@@ -32,6 +32,13 @@ std::vector<Combination> runs_of(std::string_view text, const std::vector<std::s
   return file ? file.value().combinations : std::vector<Combination>{};
 }
 
+TEST(Suite, ACheckpointOfNoKindHasNoOtherKeys) {
+  for (const char* part : {R"({"after_step": [[2]]})", R"({"kind": "none", "after_step": [[2]]})"})
+    EXPECT_TRUE(
+        errors_of(changed("\"steps\": 3", R"("steps": 3, "checkpoint": )" + std::string(part)))
+            .find("unknown key \"after_step\" in /checkpoint") != std::string::npos);
+}
+
 TEST(Suite, EveryBadKeyAndValueHasItsPlaceAndWhatIsAllowed) {
   EXPECT_EQ(errors_of(kScenario), "");
   EXPECT_EQ(errors_of(changed("\"world_size\"", "\"wrld_size\"")),
