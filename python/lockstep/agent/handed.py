@@ -154,7 +154,8 @@ class Receiver(Hands):
         self.in_turn, self.ranks, self.counts = in_turn, None, {}  # counts: calls, by step
         self.resized, self.scale_known, self.row_counts = False, True, set()
         self.batches = Batches()
-        self.owners = []  # of each row of what it was given last as one: the rank
+        self.tells_owners = bool(os.environ.get("LOCKSTEP_PROGRAM_LOCAL_BATCH_NORM"))
+        self.owners = []  # if it does: of each row of what it was given last as one the rank
 
     def load(self):
         import torch
@@ -209,7 +210,8 @@ class Receiver(Hands):
         inputs.note_draws(self.recorder)
         self.batches.computed(self.step, data, given, self.recorder.drew)
         used = [self.batches.in_own_order(self.step, mine, one) for mine, one in zip(data, given)]
-        self.owners = owners_of(chosen, given, used) or self.owners
+        if self.tells_owners:
+            self.owners = owners_of(chosen, given, used) or self.owners
         return used
 
     def begin_backward(self, loss):
