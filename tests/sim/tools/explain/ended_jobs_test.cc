@@ -2,32 +2,20 @@
 
 #include <initializer_list>
 #include <memory>
-#include <sstream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "sim/tools/explain/job_attribution.h"
-#include "sim/tools/explain/log_lines.h"
+#include "tests/sim/tools/explain/public_logs.h"
 
 namespace lockstep {
 namespace {
 
 // What ranks say while somebody else ends them, and words that only look like an end.
 
-void add_log_file(JobEvidence* job, const std::string& text, const std::string& file,
-                  int64_t rank = -1) {
-  LogReader reader(file, rank);
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line); reader.next_line()) reader.take(line);
-  for (LogEvent& event : reader.finish()) job->events.push_back(std::move(event));
-  job->logged.insert(reader.ranks().begin(), reader.ranks().end());
-  ++job->logs;
-}
-
 FlightFinding of_one_log(const std::string& text, int64_t rank = -1) {
   JobEvidence job;
-  add_log_file(&job, text, "job.log", rank);
+  add_log(&job, text, "job.log", rank);
   return attribute_job(job);
 }
 
@@ -60,20 +48,20 @@ TEST(EndedJobs, WhatARankRaisesAfterTheEndOfItsJobIsNotItsOwnEnd) {
 
 TEST(EndedJobs, OfTwoFilesTheOrderIsNotKnown) {
   JobEvidence job;
-  add_log_file(&job, kLoaderGone, "rank_3.log", 3);
-  add_log_file(&job, kJobCancelled, "slurm.out");
+  add_log(&job, kLoaderGone, "rank_3.log", 3);
+  add_log(&job, kJobCancelled, "slurm.out");
   const FlightFinding found = attribute_job(job);
   EXPECT_EQ(found.guilty, RankSet{});
   EXPECT_EQ(found.candidates, RankSet{3});
-  add_log_file(&job, kWaitedInVain, "rank_1.log", 1);
+  add_log(&job, kWaitedInVain, "rank_1.log", 1);
   EXPECT_EQ(attribute_job(job).guilty, RankSet{3}) << "somebody waited for long before";
 }
 
 TEST(EndedJobs, ALauncherThatSawTheRankEndTellsMoreThanAnotherThatWasStopped) {
   JobEvidence job;
-  add_log_file(&job, kLoaderGone + "  rank      : 3 (local_rank: 3)\n  exitcode  : 1 (pid: 7)\n",
-               "node0.log");
-  add_log_file(&job, "Received 15 death signal, shutting down workers\n", "node1.log");
+  add_log(&job, kLoaderGone + "  rank      : 3 (local_rank: 3)\n  exitcode  : 1 (pid: 7)\n",
+          "node0.log");
+  add_log(&job, "Received 15 death signal, shutting down workers\n", "node1.log");
   EXPECT_EQ(attribute_job(job).guilty, RankSet{3});
 }
 
@@ -119,14 +107,14 @@ TEST(EndedJobs, OfTwoThatAreBehindByTheirLogsAloneNobodyIsNamed) {
     for (int64_t rank = 0; rank < 5; ++rank) {
       const bool came = rank < 2 || rank >= 2 + behind;
       const std::string number = std::to_string(rank);
-      add_log_file(&job,
-                   "[rank" + number + "]:[E1129 10:20:31 ProcessGroupNCCL.cpp:1870] [PG ID 0 PG " +
-                       "GUID 0(default_pg) Rank " + number + "] " +
-                       (came ? "Timeout at NCCL work: 9, last enqueued NCCL work: 9, last "
-                               "completed NCCL work: 8.\n"
-                             : "Received a dump signal. Last enqueued NCCL work: 8, last completed "
-                               "NCCL work: 8.\n"),
-                   "rank_" + number + ".log", rank);
+      add_log(&job,
+              "[rank" + number + "]:[E1129 10:20:31 ProcessGroupNCCL.cpp:1870] [PG ID 0 PG " +
+                  "GUID 0(default_pg) Rank " + number + "] " +
+                  (came ? "Timeout at NCCL work: 9, last enqueued NCCL work: 9, last "
+                          "completed NCCL work: 8.\n"
+                        : "Received a dump signal. Last enqueued NCCL work: 8, last completed "
+                          "NCCL work: 8.\n"),
+              "rank_" + number + ".log", rank);
     }
     const FlightFinding found = attribute_job(job);
     EXPECT_EQ(found.guilty, behind == 1 ? RankSet{2} : RankSet{});
@@ -152,15 +140,14 @@ TEST(EndedJobs, WhoTellsHowFarItWasIsNotSilent) {
     std::string line = kWaitedInVain;
     for (size_t at = line.find("ank1"); at != std::string::npos; at = line.find("ank1", at + 1))
       line[at + 3] = static_cast<char>('0' + rank);
-    add_log_file(&job, line, "rank_" + std::to_string(rank) + ".log", rank);
+    add_log(&job, line, "rank_" + std::to_string(rank) + ".log", rank);
   }
-  add_log_file(
-      &job,
-      "[rank3]:[E1129 10:20:31 ProcessGroupNCCL.cpp:1870] [PG ID 0 PG GUID 0(default_pg) Rank "
-      "3] Received a dump signal due to a collective timeout from  rank 1 and we will try our "
-      "best to dump the debug info. Last enqueued NCCL work: 9, last completed NCCL work: "
-      "8.\n",
-      "rank_3.log", 3);
+  add_log(&job,
+          "[rank3]:[E1129 10:20:31 ProcessGroupNCCL.cpp:1870] [PG ID 0 PG GUID 0(default_pg) Rank "
+          "3] Received a dump signal due to a collective timeout from  rank 1 and we will try our "
+          "best to dump the debug info. Last enqueued NCCL work: 9, last completed NCCL work: "
+          "8.\n",
+          "rank_3.log", 3);
   const FlightFinding found = attribute_job(job);
   EXPECT_EQ(found.guilty, RankSet{});
   EXPECT_FALSE(found.decided);

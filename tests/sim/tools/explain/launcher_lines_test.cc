@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -8,20 +7,10 @@
 #include "sim/tools/explain/file_rank.h"
 #include "sim/tools/explain/job_attribution.h"
 #include "sim/tools/explain/log_exception.h"
-#include "sim/tools/explain/log_lines.h"
+#include "tests/sim/tools/explain/public_logs.h"
 
 namespace lockstep {
 namespace {
-
-void add_log(JobEvidence* job, const std::string& text, const std::string& file = "job.log",
-             int64_t rank = -1) {
-  LogReader reader(file, rank);
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line); reader.next_line()) reader.take(line);
-  for (LogEvent& event : reader.finish()) job->events.push_back(std::move(event));
-  job->logged.insert(reader.ranks().begin(), reader.ranks().end());
-  ++job->logs;
-}
 
 FlightFinding finding_of(const std::string& text) {
   JobEvidence job;

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <sstream>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sim/tools/explain/job_attribution.h"
@@ -19,18 +21,19 @@ struct PublicLog {
   RankSet guilty = {};
 };
 
+inline void add_log(JobEvidence* job, const std::string& text, const std::string& file = "job.log",
+                    int64_t rank = -1) {
+  LogReader reader(file, rank);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line); reader.next_line()) reader.take(line);
+  for (LogEvent& event : reader.finish()) job->events.push_back(std::move(event));
+  job->logged.insert(reader.ranks().begin(), reader.ranks().end());
+  ++job->logs;
+}
+
 inline JobEvidence evidence_of(const std::string& text) {
   JobEvidence job;
-  LogReader reader("job.log", -1);
-  size_t begin = 0;
-  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
-    reader.take(std::string_view(text).substr(begin, end - begin));
-    reader.next_line();
-    begin = end + 1;
-  }
-  job.events = reader.finish();
-  job.logged = reader.ranks();
-  job.logs = 1;
+  add_log(&job, text);
   return job;
 }
 
