@@ -164,6 +164,17 @@ pip_into() {
   rm -f "$log"
 }
 
+# The commit that changes are counted from: the merge base with the main branch, there HEAD~20; nothing where the clone
+# does not reach back to it.
+base_of_changes() {
+  local base
+  base=$(git merge-base HEAD origin/main 2>/dev/null) || base=""
+  if [ -z "$base" ] || [ "$base" = "$(git rev-parse HEAD)" ]; then
+    base=$(git rev-parse --verify --quiet HEAD~20) || base=""
+  fi
+  echo "$base"
+}
+
 # In an unpacked bundle: builds the dependencies that came along, once, and tells build() of them.
 build_third_party() {
   local generator="Unix Makefiles" prefix=$root/build/third_party/prefix

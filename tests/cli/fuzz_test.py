@@ -1,4 +1,5 @@
-"""The ledger of scripts/fuzz: nothing is counted twice, nor lost when a night is cut short."""
+"""scripts/fuzz: its ledger counts nothing twice and loses nothing when a night is cut short, and who changes a reader
+gets its target fuzzed."""
 import argparse
 import pathlib
 import signal
@@ -12,6 +13,7 @@ from harness import ROOT
 
 sys.path.insert(0, str(ROOT / "tests/fuzz"))
 import ledger  # noqa: E402
+import readers  # noqa: E402
 import run  # noqa: E402
 
 # As libFuzzer: what lies in its folders first, then `-runs` in all, or until it is interrupted.
@@ -95,6 +97,57 @@ class Ledger(unittest.TestCase):
         document = (ROOT / "docs/fuzzing.md").read_text()
         self.assertEqual(ledger.with_table(document, ledger.load(ROOT / "tests/fuzz/ledger.json")),
                          document)
+
+
+class Readers(unittest.TestCase):
+    """A tree with one reader, what lies around it, and two targets."""
+
+    def setUp(self):
+        kept = tempfile.TemporaryDirectory()
+        self.addCleanup(kept.cleanup)
+        self.root = pathlib.Path(kept.name)
+        self.write("tests/fuzz/target_log.cc", "sim/log/source.h", "tests/fuzz/shared.h")
+        self.write("tests/fuzz/shared.h", "sim/judge/evidence.h")
+        self.write("tests/fuzz/target_zip.cc", "sim/zip/zip.h")
+        self.write("sim/log/source.h")
+        self.write("sim/log/source.cc", "sim/log/patterns.h", "base/text.h")
+        self.write("sim/log/patterns.h")
+        self.write("sim/log/patterns.cc", "sim/log/words.h")
+        for further in ("sim/log/words.h", "sim/judge/evidence.h", "base/text.h", "sim/zip/zip.h"):
+            self.write(further)
+
+    def write(self, name, *included):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f'#include "{header}"\n' for header in included))
+
+    def affected(self, *files):
+        return readers.affected(["log", "zip", "folders"], set(files), self.root)
+
+    def test_a_reader_its_source_and_what_lies_around_it(self):
+        for file in ("tests/fuzz/target_log.cc", "sim/log/source.cc", "sim/log/patterns.cc", "sim/judge/evidence.h",
+                     "tests/fuzz/corpus/log/seed"):
+            self.assertEqual(self.affected(file), ["log", "folders"], file)
+
+    def test_what_everything_stands_on_affects_none(self):
+        for file in ("base/text.h", "sim/log/words.h", "docs/fuzzing.md", "tests/fuzz/corpus/logs/seed"):
+            self.assertEqual(self.affected(file), ["folders"], file)
+        self.assertEqual(self.affected("sim/zip/zip.h", "sim/log/source.h"), ["log", "zip", "folders"])
+
+    def test_each_target_of_the_tree_has_a_reader(self):
+        for target in run.known_targets():
+            own = [name for name in readers.files_of(target) if not name.startswith(readers.FUZZ)]
+            self.assertTrue(own, target)
+
+    def test_time_is_shared_where_targets_are_many(self):
+        def each(targets, **given):
+            options = argparse.Namespace(**{"seconds": None, "hours": None, "at_most": None, "jobs": 2, **given})
+            return run.seconds_of_each(options, ["zip"] * targets)
+        self.assertEqual(each(7), 60)
+        self.assertEqual(each(7, at_most=300), 60)
+        self.assertEqual(each(20, at_most=300), 30)
+        self.assertEqual(each(0, at_most=300), 60)
+        self.assertEqual(each(4, hours=1), 1800)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 HERE = ROOT / "tests/fuzz"
 sys.path.insert(0, str(HERE))
 import ledger  # noqa: E402
+import readers  # noqa: E402
 
 WORK = ROOT / "build/fuzz"
 LONGEST_INPUT = 1 << 20
@@ -94,6 +95,10 @@ def arguments():
     parser.add_argument("--ledger", action="store_true",
                         help="with what tests/fuzz/ledger.json has: --runs is what each target shall "
                              "have had in all, and what is done now is added to it")
+    parser.add_argument("--since", metavar="COMMIT",
+                        help="only targets that read by code changed since then (scripts/fuzz --changed), and folders")
+    parser.add_argument("--at-most", type=float, metavar="SECONDS",
+                        help="for all together: each target gets less of --seconds where they are many")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="so many at a time")
     parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
     parser.add_argument("--list", action="store_true", help="names of targets")
@@ -305,6 +310,15 @@ def fuzz_folders(program, options):
     return code == 0
 
 
+def seconds_of_each(options, targets):
+    each = options.seconds or 60
+    if options.hours:
+        each = options.hours * 3600 * options.jobs / max(1, len(targets))
+    if options.at_most:
+        each = min(each, options.at_most * options.jobs / max(1, len(targets)))
+    return each
+
+
 def how_to_replay(results, programs):
     for result in results:
         for path in result.findings:
@@ -324,9 +338,10 @@ def main():
               file=sys.stderr)
         return 2
     targets = options.targets or [*known, "folders"]
-    options.per_target = options.seconds or 60
-    if options.hours:
-        options.per_target = options.hours * 3600 * options.jobs / len(targets)
+    if options.since:
+        targets = readers.affected(targets, readers.changed_since(options.since))
+        print(f"read by code changed since {options.since}: {', '.join(targets) or 'nothing'}", flush=True)
+    options.per_target = seconds_of_each(options, targets)
     options.commit = ledger.commit_of_tree() if options.ledger else None
     if options.ledger and not options.commit:
         print("error: --ledger names the commit that was fuzzed, and the tree has uncommitted changes",
