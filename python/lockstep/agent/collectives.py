@@ -38,6 +38,7 @@ def watch(recorder):
                 recorder.reduced_late.add(place)
                 recorder.elements_late.add(tensor.numel())
             recorder.summed_back |= recorder.in_backward
+            recorder.by_hand.collective(tensor)
             if recorder.reduced[place] == 1:
                 untouched.given_to_sum(recorder, tensor)
             work = reduce(tensor, *args, **kwargs)
@@ -127,6 +128,8 @@ def noting_broadcast(recorder, broadcast):
     def broadcasted(*args, **kwargs):
         tensor = args[0] if args else kwargs.get("tensor")
         recorder.end["broadcasts"] += bool(tensor is not None and tensor.is_floating_point())
+        if tensor is not None:
+            recorder.by_hand.collective(tensor)
         return broadcast(*args, **kwargs)
     return broadcasted
 

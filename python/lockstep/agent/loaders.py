@@ -31,6 +31,7 @@ def watch(recorder):
         batches = recorder.deals.within(iteration, lambda: iterate(self))
         try:
             while True:
+                recorder.by_hand.settle()
                 try:
                     batch = recorder.deals.next_of(iteration, batches)
                 except StopIteration:

@@ -89,6 +89,7 @@ def watch_grad(recorder, autograd):
 
     @functools.wraps(grad)
     def asked(outputs, inputs, *args, **kwargs):
+        recorder.by_hand.backward_begins(outputs)
         given = [inputs] if hasattr(inputs, "requires_grad") else list(inputs)
         recorder.by_grad |= {id(one) for one in given if getattr(one, "is_leaf", False)}
         return grad(outputs, inputs if hasattr(inputs, "requires_grad") else given, *args, **kwargs)
@@ -104,6 +105,7 @@ def watch(recorder):
         nonlocal inside
         if inside:  # torch calls it by its name again where a TorchFunctionMode is on
             return backward(self, *args, **kwargs)
+        recorder.by_hand.backward_begins(self)
         if recorder.hands is not None:
             recorder.hands.begin_backward(self)
         if recorder.backwards == 0:

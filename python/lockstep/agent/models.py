@@ -121,6 +121,8 @@ def watch_calls(recorder):
 
     def called(self, *args, **kwargs):
         if not recorder.depth:
+            if torch.is_grad_enabled():
+                recorder.by_hand.settle()
             recorder.called[id(self)] = self
             recorder.calls += 1
         if recorder.depth or not torch.is_grad_enabled():

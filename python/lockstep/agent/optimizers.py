@@ -248,7 +248,7 @@ def watch(recorder):
             if recorder.stepping:  # within another's, as in ZeroRedundancyOptimizer
                 return step(self, *args, **kwargs)
             params = in_model_order(recorder, [param for group in self.param_groups for param in group["params"]])
-            line = {"optimizer": number, "options": options_of(self), "groups": groups_of(self, params)}
+            line = {"optimizer": number, "by_hand": False, "updates": [], "options": options_of(self), "groups": groups_of(self, params)}
 
             def before():
                 if "grads" not in line:  # LBFGS calls its closure again

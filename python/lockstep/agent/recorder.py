@@ -4,6 +4,7 @@ import os
 
 from . import stale
 from .batch_sizes import BatchSizes
+from .by_hand import ByHand
 from .deals import Deals
 from .items import Items
 
@@ -98,7 +99,7 @@ class Recorder:
                     "scale_known": True, "part_of_model": [0, 1], "broadcasts": 0, "constants": "", "comm_hook": "",
                     "never_updated": [], "replicas": 0, "replicas_dealt": [], "shuffles": [], "splits": [],
                     "loss_scales": [], "items": []}
-        self.sizes = BatchSizes(self)
+        self.sizes, self.by_hand = BatchSizes(self), ByHand(self)
         self.items = Items()  # of data sets that were trained on
         self.deals, self.calls = Deals(self), 0  # calls: of modules that no other surrounds
         self.loads, self.position, self.batches, self.stepping = {"model": 0, "optimizer": 0}, 0, 0, False
@@ -153,6 +154,7 @@ class Recorder:
     def close(self):
         if self.is_forked():  # what is buffered is the rank's to write
             return
+        self.by_hand.settle()
         if self.file is None and not self.end["backwards"]:
             return
         if self.file is None:

@@ -98,8 +98,8 @@ std::string sentence_of(const DrillFinding& found) {
           found.parameter, difference_of(found));
     case DrillStage::reduction:
       return fmt::format(
-          "every operator fits, and so does each rank's gradient; between backward and "
-          "optimizer.step() the gradient of {} {}",
+          "every operator fits, and so does each rank's gradient; between backward and the update "
+          "the gradient of {} {}",
           found.parameter, difference_of(found));
     case DrillStage::update:
       return fmt::format("every operator and gradient fits; the update of {} {}", found.parameter,

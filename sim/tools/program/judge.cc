@@ -18,6 +18,7 @@
 #include "sim/tools/program/judge_order.h"
 #include "sim/tools/program/judge_parts.h"
 #include "sim/tools/program/judge_shards.h"
+#include "sim/tools/program/judge_update.h"
 #include "sim/tools/program/sketch.h"
 
 namespace lockstep {
@@ -34,12 +35,6 @@ constexpr const char* kOtherParameters =
 
 bool finite(const ProgramStep& step) {
   return std::all_of(step.params.begin(), step.params.end(), [](const Sketch& s) { return !!s; });
-}
-
-std::string name(const ProgramStep& step, size_t i) { return step.names[i]; }
-
-std::string parameter(const ProgramStep& step, size_t i) {
-  return is_nameless(name(step, i)) ? name(step, i) : "parameter " + name(step, i);
 }
 
 // Why these facts cannot be compared at all, or nothing.
@@ -174,8 +169,8 @@ ProgramFinding unless_meant(const Ranks& ranks, const ProgramFinding& found) {
 std::string first_difference(const ProgramStep& a, const ProgramStep& b, std::string* of) {
   for (size_t i = 0; i < a.names.size(); ++i) {
     if (a.param_hashes[i] == b.param_hashes[i]) continue;
-    *of = name(a, i);
-    return parameter(a, i);
+    *of = a.names[i];
+    return parameter_of(a, i);
   }
   // Where each rank keeps the state of parameters of its own, there is nothing to compare.
   if (a.state_hash != b.state_hash && a.state_keys == b.state_keys) return "optimizer state";
@@ -206,20 +201,20 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
   const auto own = [&](size_t rank) { return ranks[rank].steps[step].samples; };
   const auto loaded = [&](size_t rank) { return ranks[rank].steps[step].loaded; };
   if (const std::string why = undecidable(ranks, one, step, off); !why.empty())
-    return inconclusive(fmt::format("step {}, gradient of {}: {}", number, name(a, i), why),
+    return inconclusive(fmt::format("step {}, gradient of {}: {}", number, a.names[i], why),
                         number);
   if (const auto written = judge_written_numbers(ranks, one, step, i)) return *written;
   ProgramFinding found;
   found.verdict = Verdict::fail;
   found.step = number;
   found.line = a.line;
-  found.entry = "gradient of " + name(a, i);
+  found.entry = "gradient of " + a.names[i];
   found.words = fmt::format("distance {:.2g}, {:.6g} times that of one device", off,
                             sketch_ratio(a.grads[i], one.steps[step].grads[i]));
   if (have_its_samples(ranks, one, step)) {
     found.cause = gradient_cause(ranks, one, step, i);
     take_evidence(ranks, one, step, i, &found);
-    take_groups(ranks, step, name(a, i), &found);
+    take_groups(ranks, step, a.names[i], &found);
     if (const auto shards = judge_shards(ranks, one, step)) {
       found.cause = shards->cause;
       found.words += "; " + shards->words;
@@ -242,42 +237,6 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
   return found;
 }
 
-ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
-                              double off) {
-  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
-  if (const std::string why = undecided_update(ranks, one, step, i, off); !why.empty())
-    return inconclusive(
-        fmt::format("step {}, {}: distance {:.2g}{}", step + 1, parameter(a, i), off, why),
-        static_cast<int64_t>(step + 1));
-  ProgramFinding found;
-  found.verdict = Verdict::fail;
-  found.step = static_cast<int64_t>(step + 1);
-  found.line = a.line;
-  found.entry = parameter(a, i);
-  found.cause = a.lr != b.lr                      ? ProgramCause::lr_scaled
-                : other_options(a, b, a.names[i]) ? ProgramCause::option_scaled
-                                                  : ProgramCause::unknown;
-  found.words = fmt::format("distance {:.2g} while gradients agree", off);
-  for (const ProgramRank& rank : ranks) {  // their owners update shards
-    if (!other_options(a, rank.steps[step], a.names[i])) continue;
-    found.cause = ProgramCause::other_options;
-    found.words +=
-        "; " + other_option(a, rank.steps[step], a.names[i], fmt::format("on rank {}", rank.rank));
-    return found;
-  }
-  for (const ProgramRank& rank : ranks)
-    if (rank.steps[step].optimizer != a.optimizer) found.cause = ProgramCause::optimizer_made_anew;
-  if (found.cause == ProgramCause::unknown)
-    found.cause = left_alike(ranks, step) ? ProgramCause::other_update
-                  : b.drew_in_step        ? ProgramCause::drawn_in_update
-                                          : ProgramCause::unknown;
-  if (a.lr != b.lr && !a.lr.empty() && !b.lr.empty())
-    found.words += fmt::format("; learning rate {:g}, of one device {:g}", a.lr[0], b.lr[0]);
-  else if (other_options(a, b, a.names[i]))
-    found.words += "; " + other_option(a, b, a.names[i], "of one device");
-  return found;
-}
-
 // Gradients that ranks sum within the optimizer's step are found as each rank's own: what it leaves
 // tells, and which samples it is of.
 ProgramFinding within_step_failure(const Ranks& ranks, const ProgramRank& one, size_t step,
@@ -285,15 +244,25 @@ ProgramFinding within_step_failure(const Ranks& ranks, const ProgramRank& one, s
   ProgramFinding found = gradient_failure(ranks, one, step, i, off);
   if (found.verdict != Verdict::fail || found.cause == ProgramCause::same_samples) return found;
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
-  found.entry = parameter(a, i);
-  found.cause = a.lr != b.lr                      ? ProgramCause::lr_scaled
-                : other_options(a, b, a.names[i]) ? ProgramCause::option_scaled
-                                                  : ProgramCause::unknown;
+  found.entry = parameter_of(a, i);
+  found.cause = cause_of_options(a, b, a.names[i]);
   found.words = fmt::format(
       "distance {:.2g}; ranks exchange gradients within the optimizer's step, so that what it was "
       "made of is not known",
       off);
   return found;
+}
+
+// Of an update by hand the weights decide, since a script may divide what was summed while it uses
+// it; where they are wrong, the gradients tell why. Nothing: they agree, or it is an optimizer's.
+std::optional<ProgramFinding> by_hand_failure(const Ranks& ranks, const ProgramRank& one,
+                                              size_t step, size_t i, double off, double floor) {
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  if (!a.by_hand) return std::nullopt;
+  if (!have_its_samples(ranks, one, step)) return gradient_failure(ranks, one, step, i, off);
+  const double of_gradient = sketch_distance(a.grads[i], b.grads[i], floor);
+  if (!(of_gradient > kProgramBound)) return std::nullopt;
+  return gradient_failure(ranks, one, step, i, of_gradient);
 }
 
 // Compares one step; `noisy` collects parameters whose gradient was once rounding alone.
@@ -308,7 +277,7 @@ ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t s
   const double floor = largest_norm(b.grads) * 1e-4;
   for (size_t i = 0; i < a.names.size(); ++i) {
     if (b.grads[i] && (*b.grads[i])[4] <= kNoise * largest_norm(b.grads)) (*noisy)[i] = 1;
-    if (a.within_step > 0) continue;
+    if (a.within_step > 0 || a.by_hand) continue;
     const double off = sketch_distance(a.grads[i], b.grads[i], floor);
     if (off > kProgramBound)
       return judge_clipped(ranks, one, step, i, off)
@@ -321,9 +290,11 @@ ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t s
       continue;
     }
     const double off = sketch_distance(a.params[i], b.params[i], 0);
+    if (off > kProgramBound && a.within_step > 0)
+      return within_step_failure(ranks, one, step, i, off);
     if (off > kProgramBound)
-      return a.within_step > 0 ? within_step_failure(ranks, one, step, i, off)
-                               : update_failure(ranks, one, step, i, off);
+      return by_hand_failure(ranks, one, step, i, off, floor)
+          .value_or(judge_update(ranks, one, step, i, off));
     total->worst = std::max(total->worst, off);
   }
   return {};
@@ -449,7 +420,9 @@ ProgramFinding judge_steps(const Ranks& ranks, const ProgramRank& one) {
 
 ProgramFinding judge_one_device(const Ranks& ranks, const ProgramRank& one) {
   const std::optional<ProgramRank> renamed = with_names_of(ranks, one);
-  ProgramFinding found = judge_steps(ranks, renamed ? *renamed : one);
+  const std::optional<ByUpdates> by_hand = with_updates(ranks, renamed ? *renamed : one);
+  ProgramFinding found = by_hand ? judge_steps(by_hand->ranks, by_hand->one)
+                                 : judge_steps(ranks, renamed ? *renamed : one);
   if (found.verdict != Verdict::pass) return found;
   const ProgramFinding order = judge_order(ranks);
   return order.verdict == Verdict::pass ? found : order;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "sim/tools/program/judge.h"
+#include "sim/tools/program/judge_update.h"
 #include "sim/tools/program/sketch.h"
 #include "sim/tools/program/weights_fit.h"
 
@@ -116,9 +117,19 @@ bool is_mixed(const Ranks& ranks, size_t step) {
                      [&](const ProgramRank& rank) { return is_mixture(ranks, step, rank); });
 }
 
-// How ranks were brought together before a step.
+// Of updates by hand, a collective of parameters that follows belongs to the step: ranks had parted
+// in an earlier one, and this one leaves them alike.
+bool is_joined_by_hand(const Ranks& ranks, size_t step) {
+  const ProgramStep& last = ranks[0].steps[step - 1];
+  return step > 1 && last.by_hand && last.within_step > 0 && left_alike(ranks, step - 1) &&
+         !left_alike(ranks, step - 2);
+}
+
+// How ranks were brought together before a step, or after the last one.
 enum class Joined { no, averaged, mixed, anew };
 Joined joined_before(const Ranks& ranks, size_t step) {
+  if (is_joined_by_hand(ranks, step)) return Joined::anew;
+  if (step == ranks[0].steps.size()) return Joined::no;
   if (is_averaged(ranks, step)) return Joined::averaged;
   if (is_mixed(ranks, step)) return Joined::mixed;
   return is_joined_anew(ranks, step) ? Joined::anew : Joined::no;
@@ -137,7 +148,7 @@ std::string averaged_parameters(const Ranks& ranks) {
     if (rank.steps.size() != ranks[0].steps.size()) return "";
   size_t first = 0, times = 0;
   Joined how = Joined::no;
-  for (size_t step = 1; step < ranks[0].steps.size(); ++step) {
+  for (size_t step = 1; step <= ranks[0].steps.size(); ++step) {
     const Joined joined = joined_before(ranks, step);
     if (joined == Joined::no) continue;
     how = times == 0 || joined == Joined::averaged ? joined : how;

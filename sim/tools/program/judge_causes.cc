@@ -185,6 +185,10 @@ bool loses_gradients_in_gather(const ProgramStep& step, const std::vector<std::s
 }
 
 bool is_nameless(const std::string& name) { return name.starts_with("parameter "); }
+
+std::string parameter_of(const ProgramStep& step, size_t i) {
+  return is_nameless(step.names[i]) ? step.names[i] : "parameter " + step.names[i];
+}
 bool holds(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }

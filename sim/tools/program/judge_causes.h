@@ -32,6 +32,8 @@ bool other_untrained(const std::vector<ProgramRank>& ranks, size_t step);
 
 // One that no model of DistributedDataParallel holds is "parameter 4".
 bool is_nameless(const std::string& name);
+// For a sentence: "parameter 0.weight".
+std::string parameter_of(const ProgramStep& step, size_t i);
 bool holds(const std::vector<std::string>& names, const std::string& name);
 
 // Of a step in which most parameters had no gradient: what the forward made of them was gathered,

@@ -14,7 +14,8 @@ bool one_device_control_fails(std::vector<ProgramRank> ranks, ProgramRank one) {
   if (one.steps.empty() || ranks.empty()) return false;
   ProgramStep& last = one.steps.back();
   for (auto* sketches : {&last.grads, &last.params}) {
-    if (sketches == &last.params && last.within_step == 0) continue;  // gradients are compared
+    const bool by_gradients = last.within_step == 0 && !last.by_hand;
+    if (sketches == &last.params && by_gradients) continue;
     for (Sketch& one_of_them : *sketches)
       if (one_of_them)
         for (double& value : *one_of_them) value *= 1.001;

@@ -68,25 +68,6 @@ std::optional<ProgramFinding> judge_written_numbers(const Ranks& ranks, const Pr
   return found;
 }
 
-bool left_alike(const Ranks& ranks, size_t step) {
-  return std::all_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
-    return rank.steps[step].param_hashes == ranks[0].steps[step].param_hashes;
-  });
-}
-
-std::string undecided_update(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
-                             double off) {
-  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
-  if (!a.grads[i] && !b.grads[i])
-    return ", but nothing tells which gradient it comes from: none was there before the step";
-  if (off < kProgramFailure)
-    return " while gradients agree: too much for double, and too little to be a mistake";
-  if (b.drew_in_step && a.options == b.options && left_alike(ranks, step))
-    return " while gradients agree: the update draws random numbers, which differ between several "
-           "ranks and one device";
-  return "";
-}
-
 void take_evidence(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step,
                    size_t i, ProgramFinding* found) {
   const double divisor = constant_divisor(one, step, ranks[0].steps[step].names[i]);

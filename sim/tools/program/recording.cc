@@ -102,6 +102,8 @@ ProgramStep program_step_of(const Json& line) {
   step.drew = line.at("drew").get<bool>();
   step.sum_scale = line.at("sum_scale").get<double>();
   step.drew_in_step = line.at("drew_in_step").get<bool>();
+  step.by_hand = line.at("by_hand").get<bool>();
+  step.updates = sketches(line.at("updates"));
   step.standardized = line.at("standardized").get<bool>();
   step.lr = line.at("lr").get<std::vector<double>>();
   step.targets = line.at("targets").get<std::vector<double>>();
@@ -124,6 +126,7 @@ bool consistent(const ProgramStep& step) {
   const size_t count = step.names.size();
   return step.grad_hashes.size() == count && step.param_hashes.size() == count &&
          step.grads.size() == count && step.params.size() == count &&
+         step.updates.size() == (step.by_hand ? count : 0) &&
          (step.groups.empty() || step.groups.size() == count) &&
          (step.before.empty() || step.before.size() == count) &&
          (step.moved.empty() || step.moved.size() == count);

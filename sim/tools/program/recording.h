@@ -100,6 +100,11 @@ struct ProgramStep {
   bool drew = false, standardized = false;
   double sum_scale = 0;  // of a loss that is a sum over samples: its factor; 0: not known, or none
   bool drew_in_step = false;  // the optimizer's step drew random numbers
+  // The script updates the parameters itself, without an optimizer. What it found in `grads` it may
+  // have divided or multiplied before it used it; `lr` is empty where the update is no step along
+  // them. `updates`: what was taken from each parameter; else there are none.
+  bool by_hand = false;
+  std::vector<Sketch> updates;
   std::vector<double> lr;
   std::vector<double> targets;                // of each mean of losses, their weights' sum
   std::vector<Sketch> before, grads, params;  // by parameter; before: of the first step alone

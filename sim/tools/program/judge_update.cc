@@ -1,0 +1,105 @@
+#include "sim/tools/program/judge_update.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/tools/program/judge_causes.h"
+
+namespace lockstep {
+namespace {
+
+using Ranks = std::vector<ProgramRank>;
+
+// Empty: not known, of an update by hand.
+bool other_rate(const ProgramStep& a, const ProgramStep& b) {
+  return a.lr != b.lr && !a.lr.empty() && !b.lr.empty();
+}
+
+// Why it says nothing, to follow "distance 0.1"; or nothing.
+std::string undecided_update(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
+                             double off) {
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  if (!a.grads[i] && !b.grads[i])
+    return ", but nothing tells which gradient it comes from: none was there before the step";
+  if (off < kProgramFailure)
+    return " while gradients agree: too much for double, and too little to be a mistake";
+  if (b.drew_in_step && a.options == b.options && left_alike(ranks, step))
+    return " while gradients agree: the update draws random numbers, which differ between several "
+           "ranks and one device";
+  return "";
+}
+
+bool is_along_no_gradient(const ProgramRank& rank, size_t step) {
+  return step < rank.steps.size() && rank.steps[step].by_hand && rank.steps[step].lr.empty();
+}
+
+void take_updates(ProgramRank* rank, size_t step) {
+  if (step < rank->steps.size() && rank->steps[step].by_hand)
+    rank->steps[step].grads = rank->steps[step].updates;
+}
+
+}  // namespace
+
+bool left_alike(const Ranks& ranks, size_t step) {
+  return std::all_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+    return rank.steps[step].param_hashes == ranks[0].steps[step].param_hashes;
+  });
+}
+
+ProgramCause cause_of_options(const ProgramStep& a, const ProgramStep& b,
+                              const std::string& parameter) {
+  if (other_rate(a, b)) return ProgramCause::lr_scaled;
+  return other_options(a, b, parameter) ? ProgramCause::option_scaled : ProgramCause::unknown;
+}
+
+ProgramFinding judge_update(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
+                            double off) {
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  if (const std::string why = undecided_update(ranks, one, step, i, off); !why.empty())
+    return inconclusive(
+        fmt::format("step {}, {}: distance {:.2g}{}", step + 1, parameter_of(a, i), off, why),
+        static_cast<int64_t>(step + 1));
+  ProgramFinding found;
+  found.verdict = Verdict::fail;
+  found.step = static_cast<int64_t>(step + 1);
+  found.line = a.line;
+  found.entry = parameter_of(a, i);
+  found.cause = cause_of_options(a, b, a.names[i]);
+  found.words = fmt::format("distance {:.2g} while gradients agree", off);
+  for (const ProgramRank& rank : ranks) {  // their owners update shards
+    if (!other_options(a, rank.steps[step], a.names[i])) continue;
+    found.cause = ProgramCause::other_options;
+    found.words +=
+        "; " + other_option(a, rank.steps[step], a.names[i], fmt::format("on rank {}", rank.rank));
+    return found;
+  }
+  for (const ProgramRank& rank : ranks)
+    if (rank.steps[step].optimizer != a.optimizer) found.cause = ProgramCause::optimizer_made_anew;
+  if (found.cause == ProgramCause::unknown)
+    found.cause = left_alike(ranks, step) ? ProgramCause::other_update
+                  : b.drew_in_step        ? ProgramCause::drawn_in_update
+                                          : ProgramCause::unknown;
+  if (other_rate(a, b))
+    found.words += fmt::format("; learning rate {:g}, of one device {:g}", a.lr[0], b.lr[0]);
+  else if (other_options(a, b, a.names[i]))
+    found.words += "; " + other_option(a, b, a.names[i], "of one device");
+  return found;
+}
+
+std::optional<ByUpdates> with_updates(const Ranks& ranks, const ProgramRank& one) {
+  std::optional<ByUpdates> found;
+  for (size_t step = 0; step < one.steps.size(); ++step) {
+    const bool needed = is_along_no_gradient(one, step) ||
+                        std::any_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+                          return is_along_no_gradient(rank, step);
+                        });
+    if (!needed) continue;
+    if (!found) found = ByUpdates{ranks, one};
+    for (ProgramRank& rank : found->ranks) take_updates(&rank, step);
+    take_updates(&found->one, step);
+  }
+  return found;
+}
+
+}  // namespace lockstep
