@@ -27,6 +27,7 @@ struct ByUpdates {
   std::vector<ProgramRank> ranks;
   ProgramRank one;
 };
-std::optional<ByUpdates> with_updates(const std::vector<ProgramRank>& ranks, const ProgramRank& one);
+std::optional<ByUpdates> with_updates(const std::vector<ProgramRank>& ranks,
+                                      const ProgramRank& one);
 
 }  // namespace lockstep
