@@ -128,6 +128,30 @@ assert not {"data", "add_", "__isub__"} & set(vars(torch.Tensor))
         said = self.verified(script("optimizer.zero_grad()\n{loss}.backward()\naverage()\noptimizer.step()", begin=begin), 0)
         self.assertIn("lane float64  pass: 6 steps", said)
 
+    def called(self, verb, text, *options):
+        path = self.folder / "train.py"
+        path.write_text(text)
+        return subprocess.run([PROGRAM, verb, *options, "--", PYTHON, path], capture_output=True, text=True, timeout=600,
+                              env=self.environment)
+
+    def test_run_counts_its_steps(self):
+        ran = self.called("run", each("p -= rate * p.grad"), "--world-size", "3", "--fault", "kill rank=1 step=3")
+        self.assertEqual(ran.returncode, 1, ran.stdout + ran.stderr)
+        self.assertIn("rank 1 was killed by SIGKILL (9) in backward of step 3; it never entered all_reduce 9 ", ran.stdout)
+        ran = self.called("run", each("p -= rate * p.grad"), "--world-size", "3")
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        self.assertIn("3 ranks, 5 steps;", ran.stdout)
+
+    def test_sweep_measures_its_steps(self):
+        text = script("ddp.zero_grad()\nF.mse_loss(ddp(x[:4]), y[:4]).backward()\n"
+                      "for p in params: p.data.add_(p.grad.data, alpha=-rate)",
+                      begin="ddp = torch.nn.parallel.DistributedDataParallel(model)").replace("range(5)", "range(500)")
+        report = self.folder / "sweep.json"
+        ran = self.called("sweep", text, "--worlds", "2", "--caps", "1,25", "--rounds", "2", "--json", report)
+        self.assertIn(ran.returncode, (0, 3), ran.stdout + ran.stderr)  # of such a model no cap need be the best
+        self.assertNotIn("too few", ran.stdout)
+        self.assertIn('"step_ms"', report.read_text())
+
 
 if __name__ == "__main__":
     unittest.main()

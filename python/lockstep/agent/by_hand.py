@@ -1,21 +1,16 @@
 """A training without an optimizer: weights that the script updates itself, as by `p -= lr * p.grad`. Such a step begins with the
 first write to a parameter after a backward, and is over where the next batch, forward or backward begins, or the process ends.
-What is written to is seen where the script asks for `.data` of a parameter or calls a method that writes: both are watched from
-the first backward on, as long as no optimizer was made."""
+Writes are watched from the first backward on, as long as no optimizer was made."""
 import contextlib
 import functools
-import inspect
-import types
 import weakref
 
 from .imports import replace
 from .optimizers import after_step, before_step, in_model_order, user_line
 from .shards import is_shard
 from .sketches import sketch
+from .writes import Writes, is_changed, is_weight
 
-METHODS = ("add_", "sub_", "mul_", "copy_", "addcmul_", "addcdiv_", "lerp_", "set_", "__iadd__", "__isub__", "__imul__",
-           "__itruediv__", "__setitem__", "__idiv__")
-OF_LISTS = ("_foreach_add_", "_foreach_sub_", "_foreach_addcdiv_", "_foreach_copy_")
 RATE_NEAR = 1e-6  # of the update's norm: what a step along the gradient leaves over
 
 
@@ -29,9 +24,7 @@ class Touched:
         self.gradient = None if self.grad is None else self.grad.detach().clone()
 
     def is_written(self):
-        import torch
-        now = self.param.detach()
-        return now.shape != self.before.shape or not torch.equal(now, self.before)
+        return is_changed(self.param, self.before)
 
 
 class ByHand:
@@ -42,7 +35,7 @@ class ByHand:
         self.state, self.param_groups = {}, [{"params": [], "lr": 0.0}]
         self.touched = {}  # by id, in the order of the script
         self.exchanged = 0  # collectives of parameters themselves, since the first was written to
-        self.replaced = []  # of torch, as it was: (holder, name, value)
+        self.writes = Writes(self.touch)
         self.over = self.busy = False  # over: an optimizer was made; busy: the agent itself writes
 
     # What the others tell.
@@ -50,11 +43,10 @@ class ByHand:
     def backward_begins(self, loss):
         """loss: or several, of torch.autograd."""
         self.settle()
-        self.over = self.over or bool(self.recorder.made) and not self.replaced
+        self.over = self.over or bool(self.recorder.made) and not self.writes.begun
         if self.over:
             return
-        if not self.replaced:
-            self.install()
+        self.writes.begin()
         if self.recorder.steps == 0:
             for param in leaves_of([loss] if hasattr(loss, "grad_fn") else loss):
                 self.know(param)
@@ -63,7 +55,7 @@ class ByHand:
         if not self.over:
             self.settle()
             self.over = True
-            self.uninstall()
+            self.writes.end()
             self.recorder.made = [made for made in self.recorder.made if made() is not self]
 
     def collective(self, tensor):
@@ -85,8 +77,7 @@ class ByHand:
         params.append(param)
 
     def touch(self, tensor):
-        import torch
-        if self.busy or not isinstance(tensor, torch.Tensor) or not tensor.requires_grad or not tensor.is_leaf or is_shard(tensor):
+        if self.busy or not is_weight(tensor) or is_shard(tensor):
             return
         if not self.recorder.backwards and id(tensor) not in self.recorder.by_grad:
             return
@@ -137,55 +128,6 @@ class ByHand:
         taken = {key: one.before - one.param.detach() for key, one in self.touched.items()
                  if one.before.shape == one.param.shape}
         return [sketch(taken[id(param)] if id(param) in taken else torch.zeros_like(param)) for param in params]
-
-    # How it is seen.
-
-    def install(self):
-        import torch
-        for name in METHODS:
-            if hasattr(torch.Tensor, name):
-                self.put(torch.Tensor, name, self.touching(getattr(torch.Tensor, name)))
-        for name in OF_LISTS:
-            if hasattr(torch, name):
-                self.put(torch, name, self.touching_all(getattr(torch, name)))
-        data = inspect.getattr_static(torch.Tensor, "data")
-
-        def get(tensor):
-            self.touch(tensor)
-            return data.__get__(tensor)
-
-        def put(tensor, value):
-            self.touch(tensor)
-            data.__set__(tensor, value)
-        self.put(torch.Tensor, "data", property(get, put))
-
-    def put(self, holder, name, value):
-        self.replaced.append((holder, name, vars(holder).get(name)))
-        setattr(holder, name, value)
-
-    def uninstall(self):
-        for holder, name, value in self.replaced:
-            if value is None:
-                delattr(holder, name)  # of a base class
-            else:
-                setattr(holder, name, value)
-        self.replaced = []
-
-    def touching(self, method):
-        @functools.wraps(method)
-        def call(tensor, *args, **kwargs):
-            self.touch(tensor)
-            return method(tensor, *args, **kwargs)
-        return call
-
-    def touching_all(self, function):
-        @functools.wraps(function)
-        def call(tensors, *args, **kwargs):
-            tensors = list(tensors) if isinstance(tensors, types.GeneratorType) else tensors
-            for tensor in tensors:
-                self.touch(tensor)
-            return function(tensors, *args, **kwargs)
-        return call
 
 
 def leaves_of(losses):

@@ -1,14 +1,55 @@
-"""The steps of optimizers. One within another's, as in ZeroRedundancyOptimizer, is part of that."""
+"""The steps of optimizers. One within another's, as in ZeroRedundancyOptimizer, is part of that. Where a script makes no optimizer and
+updates its weights itself, its updates are steps."""
 import types
+
+from .writes import Writes, is_changed, is_weight
+
+
+class ByHand:
+    """Updates without an optimizer: one is over when the next batch, forward or backward begins, and is told then."""
+
+    def __init__(self, around):
+        self.around, self.writes = around, Writes(self.wrote)
+        self.open = self.busy = self.over = False  # open: a backward came since the last step
+        self.seen = None  # a weight as it was, before the script wrote to it or only looked at it
+
+    def wrote(self, tensor):
+        if self.busy or not self.open or not is_weight(tensor):
+            return
+        self.busy = True
+        try:
+            if self.seen is None or not is_changed(*self.seen):
+                self.seen = tensor, tensor.detach().clone()
+        finally:
+            self.busy = False
+
+    def settle(self):
+        if self.seen is None or self.busy or not is_changed(*self.seen):
+            return
+        self.seen, self.open = None, False
+        self.around(self, lambda: None)
+
+    def backward_begins(self):
+        self.settle()
+        if not self.over:
+            self.open = True
+            self.writes.begin()
+
+    def optimizer_made(self):
+        self.settle()
+        self.seen, self.over = None, True
+        self.writes.end()
 
 
 def watch_steps(around, made=lambda optimizer: None):
-    """`made(optimizer)` for each that is made; instead of its outermost step, `around(optimizer, step)`."""
+    """`made(optimizer)` for each that is made; instead of its outermost step, `around(optimizer, step)`. Returns what is told where
+    a step without an optimizer is over."""
     import torch
-    begin = torch.optim.Optimizer.__init__
-    under_way = []
+    begin, backward = torch.optim.Optimizer.__init__, torch.Tensor.backward
+    under_way, by_hand = [], ByHand(around)
 
     def init(self, *args, **kwargs):
+        by_hand.optimizer_made()
         begin(self, *args, **kwargs)
         step = self.step.__func__
 
@@ -22,4 +63,9 @@ def watch_steps(around, made=lambda optimizer: None):
                 under_way.pop()
         self.step = types.MethodType(stepped, self)  # a method: schedulers look for its __func__
         made(self)
-    torch.optim.Optimizer.__init__ = init
+
+    def begun(self, *args, **kwargs):
+        by_hand.backward_begins()
+        return backward(self, *args, **kwargs)
+    torch.optim.Optimizer.__init__, torch.Tensor.backward = init, begun
+    return by_hand

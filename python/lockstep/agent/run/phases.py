@@ -7,10 +7,13 @@ from .flight import BACKWARD, CONSTRUCTION, FORWARD, LOAD, OPTIMIZER, TEARDOWN
 class Steps:
     def __init__(self, flight):
         self.flight, self.depth, self.buckets = flight, 0, 0
+        self.by_hand = None  # of ..steps: steps without an optimizer
 
     def enter(self, phase):
         """The fault of a phase acts at its beginning, and its time is the phase's."""
         flight = self.flight
+        if phase != OPTIMIZER and self.by_hand is not None:
+            self.by_hand.settle()
         if flight.step == 0:
             flight.step = 1
         if flight.phase != phase:
@@ -91,7 +94,7 @@ def watch_optimizers(steps):
         steps.flight.arrivals.look()
         steps.end()
         return result
-    watch_steps(around)
+    steps.by_hand = watch_steps(around)
 
 
 def watch_loaders(torch, steps):
@@ -134,6 +137,7 @@ def watch_construction(torch, flight):
 
     def destroyed(*args, **kwargs):
         if flight.phase != TEARDOWN:
+            flight.steps.by_hand.settle()
             flight.enter(TEARDOWN)
             flight.faults.at_phase(TEARDOWN)
         return destroy(*args, **kwargs)
