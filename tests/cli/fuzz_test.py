@@ -139,6 +139,15 @@ class Readers(unittest.TestCase):
             own = [name for name in readers.files_of(target) if not name.startswith(readers.FUZZ)]
             self.assertTrue(own, target)
 
+    def test_others_fill_the_time_in_turn(self):
+        self.assertEqual(run.in_turn(["a", "b", "c"], 2, 4), ["b", "c"])
+        self.assertEqual(run.in_turn(["a", "b", "c"], 2, 5), ["c", "a"])
+        self.assertEqual(run.in_turn(["a", "b", "c"], 7, 0), ["a", "b", "c"])
+        self.assertEqual(run.in_turn(["a", "b", "c"], -2, 0), [])
+        self.assertEqual(run.in_turn([], 2, 5), [])
+        options = argparse.Namespace(seconds=None, at_most=300, jobs=2)
+        self.assertEqual(run.minutes(options), 10)
+
     def test_time_is_shared_where_targets_are_many(self):
         def each(targets, **given):
             options = argparse.Namespace(**{"seconds": None, "hours": None, "at_most": None, "jobs": 2, **given})

@@ -98,7 +98,8 @@ def arguments():
     parser.add_argument("--since", metavar="COMMIT",
                         help="only targets that read by code changed since then (scripts/fuzz --changed), and folders")
     parser.add_argument("--at-most", type=float, metavar="SECONDS",
-                        help="for all together: each target gets less of --seconds where they are many")
+                        help="for all together: each target gets less of --seconds where they are many; with --since, "
+                             "others fill it where they are few, in turn by --seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="so many at a time")
     parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
     parser.add_argument("--list", action="store_true", help="names of targets")
@@ -319,6 +320,17 @@ def seconds_of_each(options, targets):
     return each
 
 
+def minutes(options):
+    """How many targets get their whole time."""
+    return int(options.at_most * options.jobs // (options.seconds or 60)) if options.at_most else 0
+
+
+def in_turn(targets, count, number):
+    """As many of them, others for another number."""
+    begin = number % max(1, len(targets))
+    return (targets[begin:] + targets[:begin])[:max(0, count)]
+
+
 def how_to_replay(results, programs):
     for result in results:
         for path in result.findings:
@@ -339,8 +351,9 @@ def main():
         return 2
     targets = options.targets or [*known, "folders"]
     if options.since:
-        targets = readers.affected(targets, readers.changed_since(options.since))
-        print(f"read by code changed since {options.since}: {', '.join(targets) or 'nothing'}", flush=True)
+        changed = readers.affected(targets, readers.changed_since(options.since))
+        print(f"read by code changed since {options.since}: {', '.join(changed) or 'nothing'}", flush=True)
+        targets = changed + in_turn([t for t in targets if t not in changed], minutes(options) - len(changed), options.seed)
     options.per_target = seconds_of_each(options, targets)
     options.commit = ledger.commit_of_tree() if options.ledger else None
     if options.ledger and not options.commit:
