@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "scenarios/base/error.h"
+#include "scenarios/json/json_text.h"
 #include "scenarios/scenario.h"
 #include "scenarios/scenario_members.h"
 
@@ -59,9 +60,8 @@ struct MemberSchema {
 
  private:
   static nlohmann::ordered_json plain_number(double value) {
-    const auto whole = static_cast<int64_t>(value);
-    return static_cast<double>(whole) == value ? nlohmann::ordered_json(whole)
-                                               : nlohmann::ordered_json(value);
+    const std::optional<int64_t> whole = whole_of(value);
+    return whole ? nlohmann::ordered_json(*whole) : nlohmann::ordered_json(value);
   }
 
   static void put_bounds(const Bounds& bounds, const char* least, const char* most,

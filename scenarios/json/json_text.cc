@@ -412,4 +412,9 @@ int64_t whole_number(const nlohmann::ordered_json& value) {
   return value.get<int64_t>();
 }
 
+std::optional<int64_t> whole_of(double value) {
+  if (!(std::abs(value) < 0x1p63) || std::trunc(value) != value) return std::nullopt;
+  return static_cast<int64_t>(value);
+}
+
 }  // namespace lockstep

@@ -83,6 +83,9 @@ Expected<nlohmann::ordered_json> parse_foreign_json(std::string_view text, const
 // 1e19 and 0.5 as well.
 int64_t whole_number(const nlohmann::ordered_json& value);
 
+// The same of a double: nothing for a fraction, and beyond int64, where a cast is undefined.
+std::optional<int64_t> whole_of(double value);
+
 // The same for what is simply not used where it cannot be read: a discarded value then.
 nlohmann::ordered_json json_or_discarded(std::string_view text);
 

@@ -339,9 +339,8 @@ std::string range_text(const SchemaNode& node) {
   std::string text;
   const auto part = [&](const char* relation, std::optional<double> limit) {
     if (!limit) return;
-    const auto whole = static_cast<int64_t>(*limit);
-    const std::string number =
-        static_cast<double>(whole) == *limit ? std::to_string(whole) : fmt::format("{}", *limit);
+    const std::optional<int64_t> whole = whole_of(*limit);
+    const std::string number = whole ? std::to_string(*whole) : fmt::format("{}", *limit);
     text += fmt::format("{} {} {}", text.empty() ? "" : " and", relation, number);
   };
   part(">=", node.minimum);

@@ -228,6 +228,13 @@ TEST(JsonText, AgreesWithAnotherParserOnDamagedTexts) {
   EXPECT_GT(accepted, 500);
 }
 
+TEST(JsonText, AWholeNumberOfADoubleIsNoneBeyondItsType) {
+  EXPECT_EQ(whole_of(-3), -3);
+  EXPECT_EQ(whole_of(-0x1p62), -(int64_t{1} << 62));
+  for (const double none : {0.5, 0x1p63, -0x1p63, 1e30, HUGE_VAL, std::nan("")})
+    EXPECT_EQ(whole_of(none), std::nullopt) << none;
+}
+
 }  // namespace
 
 }  // namespace lockstep

@@ -52,6 +52,11 @@ TEST(Suite, EveryBadKeyAndValueHasItsPlaceAndWhatIsAllowed) {
             "mean \"momentum\"?");
   EXPECT_EQ(errors_of(changed("0.1", "\"fast\"")),
             "f.json:9:38: error: /optimizer/lr is \"fast\"; expected a number >= 0 and <= 1000");
+  EXPECT_NE(
+      errors_of(changed("\"steps\"",
+                        R"("loss_scaling": {"kind": "dynamic", "initial_scale": 0}, "steps")"))
+          .find("/loss_scaling/initial_scale is 0; expected a number > 0 and <= 1e+30"),
+      std::string::npos);
   EXPECT_EQ(errors_of(changed("\"sgd\"", "\"sdg\"")),
             "f.json:9:25: error: /optimizer/kind is \"sdg\"; expected one of \"sgd\", \"adam\", "
             "\"adamw\", \"adagrad\" or \"rmsprop\" (did you mean \"sgd\"?)");
