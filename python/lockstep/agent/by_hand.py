@@ -60,7 +60,7 @@ class ByHand:
 
     def collective(self, tensor):
         """Of parameters, as where weights are averaged: what they leave tells, and not the gradients that they came of."""
-        if not any(one.is_written() for one in self.touched.values()):
+        if tensor.is_sparse or is_shard(tensor) or not any(one.is_written() for one in self.touched.values()):
             return
         params = self.param_groups[0]["params"]
         self.exchanged += (tensor.numel() >= sum(param.numel() for param in params)
@@ -117,8 +117,8 @@ class ByHand:
         recorder.within_step += self.exchanged
         recorder.steps += 1
         recorder.write({"optimizer": self.number, "by_hand": True, "updates": updates, "options": [], "groups": [], **line,
-                        "line": written[0].line,
-                        "drew_in_step": False, **after_step(recorder, self.number, self, params), "lr": [] if rate is None else [rate]})
+                        "line": written[0].line, "drew_in_step": False, **after_step(recorder, self.number, self, params),
+                        "lr": [] if rate is None else [rate]})
         recorder.step_ended(self.number, params)
         if recorder.drill is not None:
             recorder.drill.step_ended()
