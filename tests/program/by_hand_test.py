@@ -34,6 +34,19 @@ with torch.no_grad():
         {update}
         p.grad = None"""
 
+# As research code has them: none of torch's.
+OPTIMIZER = """
+class Sgd:
+    def __init__(self, params): self.params, self.was = list(params), {}
+    def zero_grad(self):
+        for p in self.params: p.grad = None
+    @torch.no_grad()
+    def step(self):
+        for p in self.params:
+            p.add_(self.was.setdefault(p, torch.zeros_like(p)).mul_(0.9).add_(p.grad), alpha=-rate)
+optimizer = Sgd(params)
+"""
+
 
 def script(step, begin="", end=""):
     indented = "".join(f"    {line}\n" for line in step.format(loss=LOSS).splitlines())
@@ -59,6 +72,7 @@ class ByHand(FolderTest):
             "no_grad": each("p -= rate * p.grad"),
             "data": each("p.data = p.data - rate * p.grad"),
             "momentum": each("v = was[p] = 0.9 * was.get(p, 0) + p.grad; p.sub_(rate * v)", begin="was = {}"),
+            "class": script("optimizer.zero_grad()\n{loss}.backward()\naverage()\noptimizer.step()", begin=OPTIMIZER),
             "foreach": script("{loss}.backward()\naverage()\nwith torch.no_grad(): torch._foreach_add_(params, "
                               "[p.grad for p in params], alpha=-rate)\nmodel.zero_grad()"),
             "ddp": script("ddp.zero_grad()\nF.mse_loss(ddp(x[mine]), y[mine]).backward()\n"
