@@ -195,6 +195,7 @@ void read_jsrun_end(std::string_view line, LogEvent* event) {
 void read_mpich_abort(std::string_view line, LogEvent* event) {
   event->rank = rank_at(after(line, " - process ")).value_or(-1);
   event->code = 1;
+  event->first = true;
 }
 
 // "(TorchTrainer pid=4711) Worker 3 has failed.", by its rank.

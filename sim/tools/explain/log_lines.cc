@@ -159,6 +159,7 @@ void LogReader::take_line(std::string_view line, int64_t rank) {
   if (wrapped_ > 0) take_wrapped(prefix.rest);
   if (!uncaught_.empty()) doubt_uncaught(prefix);
   if (!fallen_.empty()) doubt_fallen(prefix);
+  if (unclaimed_) doubt_unclaimed(prefix);
   if (!prefixed_) see_prefixed(prefix);
   if ((known || !tracebacks_.empty()) && take_traceback(line, prefix)) return;
   if (known)
@@ -198,7 +199,8 @@ void LogReader::keep(LogEvent event, const LogPrefix& prefix, std::string_view t
   const bool by_place = event.rank >= 0 && event.rank == prefix.rank;
   if (events_.size() >= kKeptMost) return;
   if (kept_[{event.local ? -2 - event.rank : event.rank, event.kind}]++ >= kKeptOfAKind) return;
-  event.text = cut(after_progress(text));
+  text = after_progress(text);
+  event.text = cut(text.substr(std::min(text.find_first_not_of(' '), text.size())));
   event.repeated |= text.find(kRepeated) != std::string_view::npos;
   event.file = file_;
   event.line = line_;
@@ -231,6 +233,7 @@ void LogReader::forget_attempt() {
   tracebacks_.clear();
   uncaught_.clear();
   fallen_.clear();
+  unclaimed_.reset();
 }
 
 void LogReader::find_rank(std::string_view line, std::string_view needle, const LogPrefix& prefix,

@@ -146,7 +146,12 @@ void LogReader::end_traceback(Traceback* traceback, std::string_view line,
       break;
   }
   keep(std::move(event), prefix, prefix.rest);
-  if (events_.size() > before) note_uncaught(prefix, false);
+  if (events_.size() == before) return;
+  note_uncaught(prefix, false);
+  if (!events_.back().event.own || prefix.owner != LineOwner::nobody || traceback->spawned >= 0)
+    return;
+  unclaimed_ = before;
+  steps_after_ = 0;
 }
 
 void LogReader::note_uncaught(const LogPrefix& prefix, bool alone) {
@@ -192,16 +197,18 @@ void LogReader::explain_lost(const LogPrefix& prefix) {
     last->handled = true;
 }
 
-// Where torchelastic's table has one rank that failed, with the exit code of an exception, and whom
-// it ended itself, then the one traceback that nobody's name stands before is that rank's.
+// Where launchers saw one rank fail, with the exit code of an exception, and others only because
+// they ended these, then the one traceback that nobody's name stands before is that rank's.
 void LogReader::own_what_nobody_claims() {
   Kept *claimed = nullptr, *root = nullptr;
   for (Kept& kept : events_) {
     const LogEvent& event = kept.event;
-    if (event.by_agent && event.kind == ended && !event.time.empty()) {
-      if (root != nullptr || !event.first || event.code != 1) return;
+    if (event.kind == ended && (event.by_agent || event.first || event.of_task)) {
+      const bool same = root != nullptr && root->event.rank == event.rank;
+      if (event.rank < 0 || event.local || same) continue;
+      if (root != nullptr || event.code != 1 || event.signal != 0) return;
       root = &kept;
-    } else if (event.rank < 0 && !event.by_agent && !kept.handled && !event.hint &&
+    } else if (event.rank < 0 && !kept.handled && !kept.outlived && !event.hint &&
                root == nullptr) {
       if (event.kind == LogEventKind::exception && event.own && claimed == nullptr)
         claimed = &kept;
@@ -209,11 +216,21 @@ void LogReader::own_what_nobody_claims() {
         return;
     }
   }
-  if (root == nullptr || claimed == nullptr || root->event.rank < 0 || root->event.local) return;
+  if (root == nullptr || claimed == nullptr) return;
   const bool told = std::any_of(events_.begin(), events_.end(), [&](const Kept& kept) {
     return kept.event.kind == LogEventKind::exception && kept.event.rank == root->event.rank;
   });
   if (!told) claimed->event.rank = root->event.rank;
+}
+
+// Others may print a step or two before they wait for who raised it: more were trained after it was
+// caught.
+void LogReader::doubt_unclaimed(const LogPrefix& prefix) {
+  constexpr int64_t kStepsOfOthers = 5;
+  if (!unclaimed_ || prefix.owner != LineOwner::nobody || !counts_a_step(prefix.rest)) return;
+  if (++steps_after_ < kStepsOfOthers) return;
+  events_[*unclaimed_].outlived = true;
+  unclaimed_.reset();
 }
 
 // The last line of an exception alone, as excerpts have it: it may have been caught.

@@ -120,6 +120,29 @@ TEST(UnclaimedTraceback, IsThatOfTheOneRankThatFailed) {
   EXPECT_EQ(shared_in(own + table_with("[1]:\n" + part_of_table(1, -15), 2)).guilty, RankSet{2});
 }
 
+TEST(UnclaimedTraceback, IsThatOfTheOneRankWhoseEndALauncherSaw) {
+  const std::string own = raised_shared("", "ValueError: bad sample");
+  EXPECT_EQ(shared_in(own + "srun: error: n1: task 3: Exited with exit code 1\n").guilty,
+            RankSet{3});
+  EXPECT_EQ(shared_in(own + "The first process to do so was:\n\n  Process name: [[2,1],3]\n  Exit "
+                            "code:    1\n")
+                .guilty,
+            RankSet{3});
+  EXPECT_FALSE(shared_in(own + "srun: error: n1: tasks 3-4: Exited with exit code 1\n").decided);
+}
+
+TEST(UnclaimedTraceback, IsNobodysWhereTrainingWentOn) {
+  const std::string own = raised_shared("", "ImportError: no fast kernels");
+  const auto after = [&](int64_t steps) {
+    std::string text = own;
+    for (int64_t step = 0; step < steps; ++step)
+      text += "step " + std::to_string(step) + " loss 2\n";
+    return shared_in(text + table_with("  <NO_OTHER_FAILURES>\n", 2)).guilty;
+  };
+  EXPECT_EQ(after(2), RankSet{2});
+  EXPECT_EQ(after(9), RankSet{});
+}
+
 TEST(UnclaimedTraceback, IsNobodysWhereItMayBeAnothers) {
   const std::string own = raised_shared("", "ValueError: bad sample");
   const std::string alone = table_with("  <NO_OTHER_FAILURES>\n", 2);
