@@ -320,7 +320,7 @@ class Explain(ProgramTest):
         done = self.run_program("explain", folder, "--junit", path)
         self.assertEqual(done.code, 1, done.text)
         self.assertIn("failures=\"1\"", path.read_text())
-        self.assertIn("rank 1 ended by itself", path.read_text())
+        self.assertIn("rank 1 failed on its own", path.read_text())
         self.assertNotIn("\x1b", path.read_text() + done.text)
         schema = self.run_program("schema", "--explain")
         self.assertEqual(json.loads(schema.out)["title"], "Answer of lockstep explain (--json)")

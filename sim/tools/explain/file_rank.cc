@@ -33,13 +33,28 @@ std::optional<NumberAtEnd> number_at_end(const std::string& text) {
   return NumberAtEnd{text.substr(0, begin), *number};
 }
 
-// "rank3", "rank_3", "rank-3", "RANK=3" anywhere in the name; not "local_rank3", which a node
-// counts.
+// Before "rank": "local_rank3" counts a node's processes, "node_rank_1" nodes, "tp-rank-1" places
+// in a mesh.
+bool is_of_others(std::string before) {
+  constexpr std::array<std::string_view, 20> kOthers = {
+      "node", "group", "host", "machine", "agent",  "role",  "tp",    "pp",       "dp",   "cp",
+      "ep",   "sp",    "mp",   "tensor",  "expert", "stage", "shard", "pipeline", "data", "model"};
+  if (before.find("local") != std::string::npos) return true;
+  while (!before.empty() && std::string_view("_-.=").find(before.back()) != std::string_view::npos)
+    before.pop_back();
+  size_t begin = before.size();
+  while (begin > 0 && std::isalpha(static_cast<unsigned char>(before[begin - 1])) != 0) --begin;
+  const std::string word = before.substr(begin);
+  return std::find(kOthers.begin(), kOthers.end(), word) != kOthers.end();
+}
+
+// "rank3", "rank_3", "rank-3", "RANK=3" anywhere in the name.
 std::optional<int64_t> rank_word(const std::string& file_name) {
   const std::string name = lower(file_name);
-  const size_t at = name.find("rank");
-  if (at == std::string::npos || (at > 0 && name.substr(0, at).find("local") != std::string::npos))
-    return std::nullopt;
+  size_t at = name.find("rank");
+  while (at != std::string::npos && is_of_others(name.substr(0, at)))
+    at = name.find("rank", at + 4);
+  if (at == std::string::npos) return std::nullopt;
   size_t begin = at + 4;
   if (begin < name.size() && std::string_view("_-=.").find(name[begin]) != std::string_view::npos)
     ++begin;
@@ -57,6 +72,7 @@ bool counts_others(const std::string& before) {
   std::string word = lower(before);
   while (!word.empty() && std::isalpha(static_cast<unsigned char>(word.back())) == 0)
     word.pop_back();
+  if (word.ends_with("rank") && is_of_others(word.substr(0, word.size() - 4))) return true;
   return std::any_of(kOtherThings.begin(), kOtherThings.end(),
                      [&](const char* other) { return word.ends_with(other); });
 }
@@ -96,6 +112,13 @@ bool ends_in_date(const std::string& before) {
   int64_t digits = 0;
   for (const char c : tail) digits += is_digit(c) ? 1 : 0;
   return digits >= 6;
+}
+
+// "nccl_trace_rank_node02_" before the rank that PyTorch appends: it is the node that has a number.
+bool ends_in_host(std::string before) {
+  while (!before.empty() && std::string_view("_-=.").find(before.back()) != std::string_view::npos)
+    before.pop_back();
+  return !before.empty() && is_digit(before.back());
 }
 
 FileRank counted(const std::string& folder, const std::string& stem, const std::string& rest) {
@@ -158,7 +181,8 @@ std::optional<int64_t> rank_of_dump(const std::string& path) {
   if (const std::string folder = lower(fs::path(path).parent_path().filename().string());
       !word && !last && folder.starts_with("rank"))
     return rank_word(folder);
-  if (last && !word && counts_others(last->before)) return std::nullopt;
+  if (last && !word && counts_others(last->before) && !ends_in_host(last->before))
+    return std::nullopt;
   if (!last || (word && (counts_others(last->before) || ends_in_date(last->before)))) return word;
   return word && *word != last->number ? std::nullopt : std::optional(last->number);
 }

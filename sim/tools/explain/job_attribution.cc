@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
 #include <map>
 #include <set>
@@ -20,10 +19,6 @@
 
 namespace lockstep {
 namespace {
-
-std::string place_of(const LogEvent& event) {
-  return fmt::format("{}:{}", std::filesystem::path(event.file).filename().string(), event.line);
-}
 
 constexpr size_t kFaultsTold = 4;  // of a kernel's log, which tells of weeks
 
@@ -93,6 +88,7 @@ class JobAttribution {
     if (event.kind == LogEventKind::job_ended) {
       if (job_end_ == nullptr) job_end_ = &event;
       if (event.ordered) job_ends_.try_emplace(event.file, event.line);
+      if (event.in_the_end) job_ends_.try_emplace("", 0);  // in no file's order
     }
     if (event.repeated && repeated_ == nullptr) repeated_ = &event;
     if (event.kind == LogEventKind::mismatch && mismatch_ == nullptr) mismatch_ = &event;
@@ -143,8 +139,8 @@ class JobAttribution {
     if (story.exception != nullptr)
       return fmt::format("rank {} ended by its own exception ({}): {}", rank,
                          place_of(*story.exception), story.exception->text);
-    return fmt::format("rank {} ended by signal {}, before it reported a lost peer ({})", rank,
-                       story.end->signal, place_of(*story.end));
+    return fmt::format("rank {} was ended by signal {} ({}), and reported no lost peer before",
+                       rank, story.end->signal, place_of(*story.end));
   }
 
   RankSet unexplained() const {
@@ -363,26 +359,6 @@ class JobAttribution {
     for (const int64_t rank : waited) finding_.candidates.erase(rank);
   }
 
-  void tell_unclear() {
-    constexpr size_t kMostTold = 8;
-    size_t told = 0;
-    for (const int64_t rank : unclear_) {
-      const RankStory& story = stories_.at(rank);
-      const LogEvent* event = story.exception != nullptr ? story.exception
-                              : story.later != nullptr   ? story.later
-                                                         : story.end;
-      if (event == nullptr || ++told > kMostTold) continue;
-      finding_.evidence.push_back(
-          fmt::format("rank {} ended ({}): {}", rank, place_of(*event), event->text));
-    }
-    for (const int64_t rank : stuck_) {
-      const LogEvent& event = *stories_.at(rank).stuck;
-      if (++told > kMostTold) continue;
-      finding_.evidence.push_back(
-          fmt::format("rank {} said ({}): {}", rank, place_of(event), event.text));
-    }
-  }
-
   // Those that called what less than half of those that are told of did: others may not be told of.
   RankSet fewest() const {
     std::map<std::string, RankSet> sides;
@@ -401,10 +377,11 @@ class JobAttribution {
       undecided(fmt::format("why {} did not come to what others wait in ({}): a log",
                             rank_list(accused_), place_of(*accusation_)),
                 accused_);
-    tell_unclear();
+    tell_ends(stories_, unclear_, stuck_, &finding_.evidence);
     if (!unclear_.empty())
-      undecided(fmt::format("why {} ended: an exception or signal of its own, or a lost peer",
-                            rank_list(unclear_)),
+      undecided(fmt::format("why {} ended: the log does not show whether the reason is {} own or a "
+                            "peer's",
+                            rank_list(unclear_), unclear_.size() > 1 ? "their" : "its"),
                 unclear_);
     if (!stuck_.empty())
       undecided(fmt::format("why the watchdog of {} got stuck: a call of its own, or a peer",
@@ -449,8 +426,9 @@ class JobAttribution {
       return "whether what a kernel reports ended a rank of this job: the logs of its ranks";
     if (!node_faults_.empty() && !reported_)
       return "which ranks ran where a kernel reports that: logs or dumps of the job";
-    return reported_ ? "whose lines these are: logs with a rank before each line, or a file a rank"
-                     : "a line that says that a rank failed or waited";
+    return reported_
+               ? "whose lines these are: logs with the rank before each line, or one file per rank"
+               : "a line that says that a rank failed or waited";
   }
 
   void add_victims() {

@@ -21,9 +21,14 @@ struct SlurmEnd {
   std::string_view words;
   int64_t signal;
 };
-constexpr std::array kSlurmEnds = {SlurmEnd{"Killed", 9},    SlurmEnd{"Out Of Memory", 0},
-                                   SlurmEnd{"Aborted", 6},   SlurmEnd{"Segmentation fault", 11},
-                                   SlurmEnd{"Bus error", 7}, SlurmEnd{"Terminated", 15}};
+constexpr std::array kSlurmEnds = {SlurmEnd{"Killed", 9},
+                                   SlurmEnd{"Out Of Memory", 0},
+                                   SlurmEnd{"Aborted", 6},
+                                   SlurmEnd{"Segmentation fault", 11},
+                                   SlurmEnd{"Bus error", 7},
+                                   SlurmEnd{"Illegal instruction", 4},
+                                   SlurmEnd{"Floating point exception", 8},
+                                   SlurmEnd{"Terminated", 15}};
 
 struct SignalName {
   std::string_view name;
@@ -33,6 +38,30 @@ constexpr std::array kSignals = {SignalName{"SIGKILL", 9}, SignalName{"SIGSEGV",
                                  SignalName{"SIGBUS", 7},  SignalName{"SIGILL", 4},
                                  SignalName{"SIGFPE", 8},  SignalName{"SIGABRT", 6},
                                  SignalName{"SIGTERM", 15}};
+
+// As the C library and Python's faulthandler call them.
+constexpr std::array kSignalWords = {
+    SignalName{"Segmentation fault", 11},      SignalName{"Bus error", 7},
+    SignalName{"Illegal instruction", 4},      SignalName{"Floating point exception", 8},
+    SignalName{"Floating-point exception", 8}, SignalName{"Aborted", 6}};
+
+template <size_t kCount>
+int64_t signal_in(std::string_view text, const std::array<SignalName, kCount>& names) {
+  const auto found = std::find_if(names.begin(), names.end(), [&](const SignalName& signal) {
+    return text.find(signal.name) != std::string_view::npos;
+  });
+  return found == names.end() ? 0 : found->number;
+}
+
+// Who aborts says elsewhere why: what failed, or that a peer is gone.
+void take_signal(int64_t signal, LogEvent* event) {
+  constexpr int64_t kSigabrt = 6;
+  event->signal = signal;
+  event->foreign = signal == 0;
+  if (signal != kSigabrt) return;
+  event->kind = LogEventKind::exception;
+  event->hint = true;
+}
 
 }  // namespace
 
@@ -88,8 +117,7 @@ void read_spawned(std::string_view line, LogEvent* event) {
   event->local = true;
   event->first = true;
   event->code = number_after(line, "with exit code ", 0);
-  for (const SignalName& signal : kSignals)
-    if (line.find(signal.name, at) != std::string_view::npos) event->signal = signal.number;
+  event->signal = signal_in(line.substr(std::min(at, line.size())), kSignals);
 }
 
 void read_agent_end(std::string_view line, LogEvent* event) {
@@ -140,8 +168,71 @@ void read_vllm_worker(std::string_view line, LogEvent* event) {
   event->local = true;
 }
 
-void read_segmentation(std::string_view, LogEvent* event) { event->signal = 11; }
-void read_bus_error(std::string_view, LogEvent* event) { event->signal = 7; }
+// "x1921c0s1b0n0: rank 3 died from signal 11 and dumped core", "rank 5 exited with code 1": of all
+// that ended, those that PALS then ended with SIGTERM and SIGKILL, too.
+void read_pals_end(std::string_view line, LogEvent* event) {
+  const size_t words = std::min(line.find(" died from signal "), line.find(" exited with code "));
+  const std::string_view before = line.substr(0, words);
+  const size_t word = before.rfind("rank ");
+  const bool is_end = word != std::string_view::npos && before.substr(0, word).ends_with(": ");
+  event->rank = is_end ? rank_at(before.substr(word + 5)).value_or(-1) : -1;
+  event->foreign = event->rank < 0;
+  event->code = number_after(line, " exited with code ", 0);
+  event->signal = number_after(line, " died from signal ", signal_of_shell(event->code));
+  constexpr int64_t kSigkill = 9;
+  event->forced = event->signal == kSigkill;
+}
+
+// "One or more process (first noticed rank 3) terminated with signal 9"
+void read_jsrun_end(std::string_view line, LogEvent* event) {
+  event->rank = rank_at(after(line, "(first noticed rank ")).value_or(-1);
+  event->signal = number_after(line, " terminated with signal ", 0);
+  event->code = number_after(line, " terminated with exit code ", 0);
+  event->first = true;
+}
+
+// "application called MPI_Abort(MPI_COMM_WORLD, 1) - process 3"
+void read_mpich_abort(std::string_view line, LogEvent* event) {
+  event->rank = rank_at(after(line, " - process ")).value_or(-1);
+  event->code = 1;
+  event->first = true;
+}
+
+// "(TorchTrainer pid=4711) Worker 3 has failed.", by its rank.
+void read_ray_worker(std::string_view line, LogEvent* event) {
+  const std::string_view before = line.substr(0, line.find(" has failed."));
+  const size_t word = before.rfind("Worker ");
+  event->rank = word == std::string_view::npos ? -1 : rank_at(before.substr(word + 7)).value_or(-1);
+  event->foreign = event->rank < 0 || before.find("Trainer") == std::string_view::npos;
+  event->code = 1;
+}
+
+void read_signal_words(std::string_view line, LogEvent* event) {
+  take_signal(signal_in(line, kSignalWords), event);
+}
+
+// "*** SIGSEGV (@0x8) received by PID 4711" of glog, "*** SIGSEGV received at time=" of absl,
+// "*** Signal 11 (SIGSEGV) " of folly, "SIGSEGV(11), PID: 4711" of PyTorch.
+void read_signal_name(std::string_view line, LogEvent* event) {
+  take_signal(signal_in(line, kSignals), event);
+}
+
+// "bash: line 1: 4711 Killed                  python train.py": of a script that starts the rank.
+// Who ends the job kills it as well.
+void read_killed_command(std::string_view line, LogEvent* event) {
+  std::string_view before = line.substr(0, line.find(" Killed  "));
+  const size_t space = before.rfind(' ');
+  const std::string_view pid = before.substr(space == std::string_view::npos ? 0 : space + 1);
+  event->foreign = pid.empty() || !std::all_of(pid.begin(), pid.end(), is_digit) ||
+                   before.find("line ") == std::string_view::npos;
+  event->signal = 9;
+  event->forced = true;
+}
+
+// "Caught signal 11 (Segmentation fault: address not mapped".
+void read_caught_signal(std::string_view line, LogEvent* event) {
+  take_signal(signal_in(after(line, "Caught signal "), kSignalWords), event);
+}
 void read_out_of_memory(std::string_view, LogEvent* event) { event->signal = 9; }
 
 // "Reason:       OOMKilled", "reason": "OOMKilled", and "worker-3  0/1  OOMKilled  0  10m".

@@ -36,22 +36,24 @@ struct LogEvent {
   std::map<int64_t, std::string> called;  // of mismatch: what ranks called, where the line says
   int64_t world = 0;
   int64_t signal = 0, code = 0;
-  bool first = false;      // the launcher saw this end first
-  bool sent_more = false;  // of mismatch: a peer sent more than the rank asked for
-  bool own = false;        // an exception that peers cannot have caused
-  bool certain = false;    // an exception that nobody caught
-  bool forced = false;     // an end that may be the launcher's doing, after another one
-  bool foreign = false;    // of a process that is none of a job's: to be passed over
-  bool in_group = false;   // its rank is that within a group, which the line does not name
-  bool of_others = false;  // of absent: told by a coordinator, which need not be there itself
-  bool ordered = false;    // of job_ended: its processes were told to end
-  bool by_agent = false;   // torchelastic's, or another launcher's that starts a node's ranks
-  bool of_task = false;    // of an end: the rank is a task of Slurm's
-  bool explains = false;   // why a call of the rank failed that seemed to have lost a peer
-  bool hint = false;       // something failed, and nobody says what or whose it was
-  bool repeated = false;   // Ray shows it for several ranks, of which it names one
-  std::string time;        // of an end, as the launcher writes it: to be compared
-  std::string text;        // as it stands in the log, cut short
+  bool first = false;       // the launcher saw this end first
+  bool sent_more = false;   // of mismatch: a peer sent more than the rank asked for
+  bool own = false;         // an exception that peers cannot have caused
+  bool certain = false;     // an exception that nobody caught
+  bool forced = false;      // an end that may be the launcher's doing, after another one
+  bool foreign = false;     // of a process that is none of a job's: to be passed over
+  bool in_group = false;    // its rank is that within a group, which the line does not name
+  bool of_others = false;   // of absent: told by a coordinator, which need not be there itself
+  bool ordered = false;     // of job_ended: its processes were told to end
+  bool in_the_end = false;  // of job_ended: told when all was over, wherever it stands
+  bool by_agent = false;    // torchelastic's, or another launcher's that starts a node's ranks
+  bool of_task = false;     // of an end: the rank is a task of Slurm's
+  bool of_spawn = false;    // torch.multiprocessing.spawn says whose it is, and counts a node's
+  bool explains = false;    // why a call of the rank failed that seemed to have lost a peer
+  bool hint = false;        // something failed, and nobody says what or whose it was
+  bool repeated = false;    // Ray shows it for several ranks, of which it names one
+  std::string time;         // of an end, as the launcher writes it: to be compared
+  std::string text;         // as it stands in the log, cut short
   std::string file;
   int64_t line = 0;
 };

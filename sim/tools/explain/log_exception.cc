@@ -30,6 +30,7 @@ constexpr std::array kTypes = {
     TypeOrigin{"RendezvousStateError", ExceptionOrigin::communication},
     TypeOrigin{"RendezvousGracefulExitError", ExceptionOrigin::stop},
     TypeOrigin{"HorovodInternalError", ExceptionOrigin::communication},
+    TypeOrigin{"Timeout", ExceptionOrigin::unclear},  // filelock's: a peer may hold the lock
     TypeOrigin{"EOFError", ExceptionOrigin::unclear},
     TypeOrigin{"BrokenPipeError", ExceptionOrigin::unclear},  // of any pipe
     TypeOrigin{"Empty", ExceptionOrigin::unclear},
@@ -80,9 +81,12 @@ constexpr std::array kWords = {
     // First, whatever the type: peers cannot have caused these.
     WordOrigin{"address already in use", ExceptionOrigin::own},
     WordOrigin{"dataloader timed out", ExceptionOrigin::own},
+    WordOrigin{"in dataloader worker process", ExceptionOrigin::own},  // which has no peers
     WordOrigin{"in local grad norm", ExceptionOrigin::own},  // Megatron's, before it communicates
     WordOrigin{"unable to find address for", ExceptionOrigin::own},  // of its own device
     WordOrigin{"httpsconnectionpool", ExceptionOrigin::own},
+    WordOrigin{"the launch timed out and was terminated",
+               ExceptionOrigin::own},  // its GPU's kernel
     WordOrigin{"gloo", ExceptionOrigin::communication},
     WordOrigin{"nccl", ExceptionOrigin::communication},
     WordOrigin{"connection", ExceptionOrigin::communication},
@@ -115,6 +119,7 @@ constexpr std::array kWords = {
     WordOrigin{"oneccl", ExceptionOrigin::unclear},
     WordOrigin{"torchcomm", ExceptionOrigin::unclear},
     WordOrigin{"comm aborted", ExceptionOrigin::unclear},
+    WordOrigin{"loss scale", ExceptionOrigin::unclear},  // of what all ranks' gradients hold
     // An NPU's stream does not end where a peer does not come to HCCL's operation in it.
     WordOrigin{"acl stream synchronize", ExceptionOrigin::unclear},
     WordOrigin{"aclrtsynchronize", ExceptionOrigin::unclear},
@@ -166,6 +171,21 @@ bool has_word(const std::string& text, std::string_view word) {
   return false;
 }
 
+// A NaN of one rank is every rank's after the next all-reduce, and who checks first, or is the only
+// one to check, need not be whose it was.
+bool tells_of_no_number(const std::string& low) {
+  constexpr std::array<std::string_view, 8> kNoNumbers = {
+      "nan", "nans", "inf", "infs", "infinite", "infinity", "non-finite", "not finite"};
+  const auto is_letter = [&](size_t at) {
+    return at < low.size() && (std::isalpha(static_cast<unsigned char>(low[at])) != 0);
+  };
+  return std::any_of(kNoNumbers.begin(), kNoNumbers.end(), [&](std::string_view word) {
+    for (size_t at = low.find(word); at != std::string::npos; at = low.find(word, at + 1))
+      if ((at == 0 || !is_letter(at - 1)) && !is_letter(at + word.size())) return true;
+    return false;
+  });
+}
+
 }  // namespace
 
 bool is_exception(std::string_view line) {
@@ -196,6 +216,7 @@ ExceptionOrigin origin_of_exception(std::string_view line, bool in_distributed) 
     if (row.type == type)
       return of_servers && row.origin == ExceptionOrigin::communication ? ExceptionOrigin::unclear
                                                                         : row.origin;
+  if (tells_of_no_number(low)) return ExceptionOrigin::unclear;
   const bool is_pytorch = std::find(kOfPyTorch.begin(), kOfPyTorch.end(), type) != kOfPyTorch.end();
   auto found = ExceptionOrigin::own;
   for (const WordOrigin& row : kWords) {

@@ -52,6 +52,15 @@ std::optional<int64_t> rank_at(std::string_view text) {
 
 std::string cut(std::string_view text) { return std::string(text.substr(0, kTextMost)); }
 
+std::string_view after_progress(std::string_view text) {
+  for (const std::string_view rate : {"it/s", "s/it"}) {
+    const size_t at = text.find(rate);
+    const size_t end = at == std::string_view::npos ? at : text.find(']', at);
+    if (end != std::string_view::npos && end + 1 < text.size()) return text.substr(end + 1);
+  }
+  return text;
+}
+
 std::set<int64_t> ranks_in(std::string_view text) {
   std::set<int64_t> ranks;
   while (const auto first = rank_at(text)) {

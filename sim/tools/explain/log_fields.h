@@ -24,6 +24,9 @@ int64_t number_after(std::string_view line, std::string_view key, int64_t otherw
 std::optional<int64_t> rank_at(std::string_view text);
 // Cut short, as it stands.
 std::string cut(std::string_view text);
+
+// What stands behind a progress bar that no line's end was written after.
+std::string_view after_progress(std::string_view text);
 // "0-3,5", "4, 5, 6": as far as it is one.
 std::set<int64_t> ranks_in(std::string_view text);
 

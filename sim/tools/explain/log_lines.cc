@@ -6,8 +6,10 @@
 #include <optional>
 #include <utility>
 
+#include "sim/tools/explain/file_rank.h"
 #include "sim/tools/explain/log_exception.h"
 #include "sim/tools/explain/log_fields.h"
+#include "sim/tools/explain/log_json.h"
 #include "sim/tools/explain/log_patterns.h"
 #include "sim/tools/explain/log_record.h"
 #include "sim/tools/explain/needles.h"
@@ -39,6 +41,9 @@ constexpr std::string_view kThreads =
     "Setting OMP_NUM_THREADS environment variable for each process";
 constexpr std::array<std::string_view, 2> kTorchrun = {"torch.distributed.run",
                                                        "torch/distributed/run.py:"};
+// What torchrun logs stands in its own file, into which all ranks of its node may write.
+constexpr std::array<std::string_view, 2> kTorchrunsOwn = {":torch.distributed.run:",
+                                                           "torch/distributed/run.py:"};
 constexpr int64_t kWarningLines = 3;
 constexpr std::string_view kHandling = "During handling of the above exception, another";
 constexpr std::string_view kCause = "The above exception was the direct cause of";
@@ -60,9 +65,9 @@ constexpr std::string_view kOutOfMemory = "OutOfMemoryError: CUDA out of memory"
 // A line without any of these says nothing by itself.
 const Needles& known_words() {
   static const Needles words = [] {
-    std::vector<std::string_view> all = {kTraceback, kRootCause, kElastic,  kSpawned,
-                                         kTime,      kRank,      kExitCode, kHandling,
-                                         kRestart,   kClosing,   kForced,   kCause};
+    std::vector<std::string_view> all = {
+        kRichTraceback, kTraceback, kRootCause, kElastic, kSpawned, kTime, kRank,
+        kExitCode,      kHandling,  kRestart,   kClosing, kForced,  kCause};
     all.insert(all.end(), kPassing.begin(), kPassing.end());
     all.insert(all.end(), kStepEnds.begin(), kStepEnds.end());
     all.insert(all.end(), kBegins.begin(), kBegins.end());
@@ -121,21 +126,65 @@ void LogReader::set_node_offset(int64_t rank, int64_t local) {
 }
 
 void LogReader::take(std::string_view line) {
+  const std::string_view bare = after_time(line);
+  const auto record = bare.starts_with("{\"") ? json_record(bare) : std::nullopt;
+  if (!record) return take_line(line, -1);
+  for (std::string_view text = record->text; !text.empty();) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    take_line(text.substr(0, end), record->rank);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  if (record->rank >= 0) named_.insert(record->rank);
+}
+
+// rank: as the record says in which the line stood, or -1.
+void LogReader::take_line(std::string_view line, int64_t rank) {
   if (line.empty()) {
     wrapped_ = 0;
     return;
   }
+  if (line.find('\x1b') != std::string_view::npos) line = plain_ = without_escapes(line);
+  if (is_time_alone(line) || take_section(line)) return;
   LogPrefix prefix = log_prefix(line, &hosts_);
+  const bool known = known_words().any_in(line);
   see(prefix);
+  if (known) see_agent(line, prefix);
+  if (rank < 0) rank = section_rank_;
+  if (prefix.rank < 0 && rank >= 0) {
+    prefix.rank = rank;
+    prefix.owner = LineOwner::job;
+  }
   if (prefix.rank < 0) prefix.rank = file_rank_;
   if (prefix.rank >= 0 && prefix.rank < kLogRankMost) ++lines_of_[prefix.rank];
   if (wrapped_ > 0) take_wrapped(prefix.rest);
   if (!uncaught_.empty()) doubt_uncaught(prefix);
   if (!fallen_.empty()) doubt_fallen(prefix);
+  if (unclaimed_) doubt_unclaimed(prefix);
   if (!prefixed_) see_prefixed(prefix);
-  const bool known = known_words().any_in(line);
   if ((known || !tracebacks_.empty()) && take_traceback(line, prefix)) return;
-  if (known) take_recognized(line, prefix);
+  if (known)
+    take_recognized(line, prefix);
+  else if (prefix.uncaught && prefix.owner == LineOwner::process)
+    take_bare(prefix);
+}
+
+// "==> logs/rank_3.log <==" of tail and head, "----------Begin global rank 3 STDERR----------" of
+// Composer's launcher.
+bool LogReader::take_section(std::string_view line) {
+  constexpr std::string_view kBegin = "----------Begin global rank ", kTail = "==> ";
+  if (line.starts_with(kBegin)) {
+    section_rank_ = rank_at(line.substr(kBegin.size())).value_or(-1);
+  } else if (line.starts_with("----------End global rank ")) {
+    section_rank_ = -1;
+  } else if (line.starts_with(kTail) && line.ends_with(" <==")) {
+    const FileRank named =
+        rank_in_name(std::string(line.substr(kTail.size(), line.size() - kTail.size() - 4)));
+    section_rank_ = named.family == "rank" ? named.rank : -1;
+  } else {
+    return false;
+  }
+  if (section_rank_ >= 0) named_.insert(section_rank_);
+  return true;
 }
 
 void LogReader::keep(LogEvent event, const LogPrefix& prefix, std::string_view text) {
@@ -150,7 +199,8 @@ void LogReader::keep(LogEvent event, const LogPrefix& prefix, std::string_view t
   const bool by_place = event.rank >= 0 && event.rank == prefix.rank;
   if (events_.size() >= kKeptMost) return;
   if (kept_[{event.local ? -2 - event.rank : event.rank, event.kind}]++ >= kKeptOfAKind) return;
-  event.text = cut(text);
+  text = after_progress(text);
+  event.text = cut(text.substr(std::min(text.find_first_not_of(' '), text.size())));
   event.repeated |= text.find(kRepeated) != std::string_view::npos;
   event.file = file_;
   event.line = line_;
@@ -183,6 +233,7 @@ void LogReader::forget_attempt() {
   tracebacks_.clear();
   uncaught_.clear();
   fallen_.clear();
+  unclaimed_.reset();
 }
 
 void LogReader::find_rank(std::string_view line, std::string_view needle, const LogPrefix& prefix,
@@ -214,6 +265,7 @@ void LogReader::take_assignment(std::string_view line, const LogPrefix& prefix) 
 
 void LogReader::take_recognized(std::string_view line, const LogPrefix& prefix) {
   if (holds_any(line, kTorchrun)) torchrun_ = line_;
+  launcher_ |= holds_any(line, kTorchrunsOwn);
   if (holds_any(line, kBegins) ||
       (line.find(kThreads) != std::string_view::npos && line_ - torchrun_ < kWarningLines))
     return forget_attempt();
@@ -223,6 +275,7 @@ void LogReader::take_recognized(std::string_view line, const LogPrefix& prefix) 
   LogEvent event = std::move(recognized->event);
   if (event.foreign || (event.kind == world && event.world <= 0)) return;
   take_group(event);
+  world_ = std::max(world_, event.world);
   if (event.kind == world) take_assignment(line, prefix);
   if (pattern.writer == LogWriter::kernel) {
     LogPrefix nobody;  // not even the file's
@@ -344,6 +397,30 @@ void LogReader::doubt_kills() {
                          !kept.event.first && !kept.event.time.empty();
 }
 
+// Then what counts the processes of one node counts the job's ranks: does nothing here tell of more
+// than a node has?
+bool LogReader::is_of_one_node() const {
+  constexpr int64_t kRanksOfANode = 8;
+  const bool alone = agents_.empty() || *agents_.rbegin() == 0;
+  return alone && node_offsets_.size() < 2 && world_ <= kRanksOfANode &&
+         (told_.empty() || *told_.rbegin() < kRanksOfANode);
+}
+
+// srun's labels and mpirun's tags are no ranks where they stand before an agent's lines: these are
+// of launchers, one a node.
+void LogReader::see_agent(std::string_view line, const LogPrefix& prefix) {
+  constexpr std::array<std::string_view, 7> kOfAgents = {
+      "torch.distributed.elastic.multiprocessing.api:",
+      "torch/distributed/elastic/multiprocessing/api.py:",
+      "torch.distributed.elastic.agent.",
+      "torch/distributed/elastic/agent/",
+      "torch/distributed/run.py:",
+      "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
+      kRootCause};
+  const bool labelled = prefix.owner == LineOwner::label || prefix.owner == LineOwner::job;
+  if (labelled && prefix.rank >= 0 && holds_any(line, kOfAgents)) agents_.insert(prefix.rank);
+}
+
 // Whose the file is, as far as one rank's.
 int64_t LogReader::own_rank() const {
   if (file_rank_ < 0 || told_.size() > 1 || launcher_) return -1;
@@ -355,15 +432,21 @@ bool LogReader::numbers_are_ranks() const { return file_rank_ < 0 && !unnumbered
 
 void LogReader::settle(Kept* kept) const {
   LogEvent& event = kept->event;
-  const bool labels_are_ranks = 2 * labels_ >= lines_;
-  if (kept->of_file || (kept->owner == LineOwner::label && !labels_are_ranks) ||
+  const bool labels_are_ranks = 2 * labels_ >= lines_ && agents_.empty();
+  if (kept->of_file || (kept->owner == LineOwner::job && !agents_.empty()) ||
+      (kept->owner == LineOwner::label && !labels_are_ranks) ||
       (kept->owner == LineOwner::number && !numbers_are_ranks()))
     event.rank = own_rank();
   if (event.in_group && groups_) event.rank = -1;
+  if (event.of_spawn) event.local = !is_of_one_node();
   if (role_ranks_ && kept->owner == LineOwner::process && !kept->told_twice) event.local = true;
-  if (!event.local || node_offsets_.size() != 1 || event.rank < 0) return;
-  event.rank += *node_offsets_.begin();
-  event.local = false;
+  if (!event.local || event.rank < 0) return;
+  const bool counted = node_offsets_.size() == 1;
+  event.local = !counted && is_of_one_node();
+  if (counted || event.local)
+    event.rank += counted ? *node_offsets_.begin() : 0;
+  else
+    event.rank = -1;
 }
 
 // Did the rank write much after an exception that may have been caught?
@@ -381,14 +464,18 @@ std::vector<LogEvent> LogReader::finish() {
     if (went_on(kept)) kept.event.own = false;
     settle(&kept);
     if (kept.event.of_task && !tasks_are_ranks()) kept.event.rank = -1;
-    if (!kept.handled) events.push_back(std::move(kept.event));
   }
+  own_what_nobody_claims();
+  for (Kept& kept : events_)
+    if (!kept.handled) events.push_back(std::move(kept.event));
   for (const LogEvent& event : events)
     if (event.rank >= 0 && !event.local && event.kind != LogEventKind::ended &&
         event.kind != stopped)
       ranks_.insert(event.rank);
   ranks_.insert(told_.begin(), told_.end());
-  if (2 * labels_ >= lines_ || labels_ == 0) ranks_.insert(labelled_.begin(), labelled_.end());
+  ranks_.insert(named_.begin(), named_.end());
+  if (agents_.empty() && (2 * labels_ >= lines_ || labels_ == 0))
+    ranks_.insert(labelled_.begin(), labelled_.end());
   if (own_rank() >= 0) ranks_.insert(own_rank());
   return events;
 }

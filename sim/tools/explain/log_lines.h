@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,7 +14,8 @@
 namespace lockstep {
 
 inline constexpr std::string_view kTraceback = "Traceback (most recent call last):";
-inline constexpr std::string_view kRepeated = "x across cluster]";  // Ray's
+inline constexpr std::string_view kRichTraceback = "Traceback (most recent call last) ─";  // rich's
+inline constexpr std::string_view kRepeated = "x across cluster]";                         // Ray's
 
 // Reads the lines of one file in order. Memory is bounded, whatever comes: so many events of a
 // rank and kind are kept, the first ones; texts are cut short.
@@ -23,6 +25,7 @@ class LogReader {
   // in it overrules the name, and several, or a launcher's words, say that it is no rank's.
   LogReader(std::string file, int64_t rank);
 
+  // A line, or a record of several that stands in one.
   void take(std::string_view line);
   void next_line() { ++line_; }
   // What was read; ranks of one node are counted as the job's where the file tells how.
@@ -36,11 +39,14 @@ class LogReader {
   struct Traceback {
     bool open = false;
     bool in_distributed = false;  // the innermost call so far is one of torch.distributed
+    bool of_server = false;       // and one of what asks servers by HTTP
     bool uncaught = false;
     bool passing = false;  // what raised it did not end for it
     bool repeated = false;
     size_t indent = 0;     // of its last line: in torchelastic's table, which moves all of it
     int64_t spawned = -1;  // whose it is, as torch.multiprocessing.spawn or that table says
+    void take_file(std::string_view file);
+    bool of_node = false;  // the former, which counts one node's
   };
 
   // An event, and by whose word its rank is known.
@@ -50,11 +56,19 @@ class LogReader {
     bool of_file = false;      // by the file's name
     bool told_twice = false;   // by "[rank0]:[rank8]:"
     bool handled = false;      // an exception while whose handling another came
+    bool outlived = false;     // an exception of nobody's, after which training went on
     bool by_prefix = false;    // that nobody caught it, "[rank3]: " says
     int64_t lines_before = 0;  // of the same rank
   };
 
+  void take_line(std::string_view line, int64_t rank);
   void take_recognized(std::string_view line, const LogPrefix& prefix);
+  void take_bare(const LogPrefix& prefix);
+  bool take_section(std::string_view line);
+  void own_what_nobody_claims();
+  void doubt_unclaimed(const LogPrefix& prefix);
+  bool is_of_one_node() const;
+  void see_agent(std::string_view line, const LogPrefix& prefix);
   bool take_traceback(std::string_view line, const LogPrefix& prefix);
   bool begin_traceback(std::string_view line, size_t start, const LogPrefix& prefix);
   void go_on_with(Traceback* traceback, std::string_view line, const LogPrefix& prefix);
@@ -113,19 +127,26 @@ class LogReader {
       passing_;  // by rank: the line that says of what comes that it ends nothing
   std::map<int64_t, int64_t> lines_of_;  // by rank: how many there were
   std::set<int64_t> ranks_;
-  int64_t spawned_ = -1;            // the process whose traceback comes next
-  int64_t wrapped_ = 0;             // lines in which the signal of the last end may still come
-  int64_t table_rank_ = -1;         // of torchelastic's table: whose part was read last
-  LogEvent failure_;                // and that, as far as it was read
-  bool root_cause_ = false;         // the table's last part has begun
-  bool launcher_ = false;           // how processes ended is told here: the file is no rank's
-  bool agent_ = false;              // torchelastic writes here: a task of Slurm is no rank
-  bool closes_ = false;             // and whom it ended, it says
-  std::set<int64_t> killed_;        // process ids that torchelastic ended with SIGKILL
-  bool step_ends_ = false;          // Slurm ends all tasks: further ends say nothing
-  bool groups_ = false;             // of some of the ranks are named here
-  bool prefixed_ = false;           // somebody else than PyTorch's hook writes "[rank3]: "
-  bool role_ranks_ = false;         // "[rank0]:[rank8]:" was there: alone, the first is of a node
+  std::optional<size_t> unclaimed_;  // the last exception that is nobody's
+  int64_t steps_after_ = 0;          // that were told of after it, by nobody
+  std::string plain_;                // a line without its colors
+  int64_t section_rank_ = -1;        // whose lines these are, as the heading before them says
+  std::set<int64_t> named_;          // by such headings, and by records
+  int64_t world_ = 0;                // as it is told here
+  int64_t spawned_ = -1;             // the process whose traceback comes next
+  int64_t wrapped_ = 0;              // lines in which the signal of the last end may still come
+  int64_t table_rank_ = -1;          // of torchelastic's table: whose part was read last
+  LogEvent failure_;                 // and that, as far as it was read
+  bool root_cause_ = false;          // the table's last part has begun
+  bool launcher_ = false;            // how processes ended is told here: the file is no rank's
+  std::set<int64_t> agents_;         // labels and tags before what torchelastic's agents write
+  bool agent_ = false;               // torchelastic writes here: a task of Slurm is no rank
+  bool closes_ = false;              // and whom it ended, it says
+  std::set<int64_t> killed_;         // process ids that torchelastic ended with SIGKILL
+  bool step_ends_ = false;           // Slurm ends all tasks: further ends say nothing
+  bool groups_ = false;              // of some of the ranks are named here
+  bool prefixed_ = false;            // somebody else than PyTorch's hook writes "[rank3]: "
+  bool role_ranks_ = false;          // "[rank0]:[rank8]:" was there: alone, the first is of a node
   std::set<int64_t> node_offsets_;  // ranks of the job minus ranks of the node: one, if it is known
 };
 

@@ -99,6 +99,12 @@ void read_stalled(std::string_view line, LogEvent* event) {
   event->of_others = true;
 }
 
+// PyTorch's analyzer of dumps, of the group's ranks that a collective lacks.
+void read_analyzed(std::string_view line, LogEvent* event) {
+  event->ranks = ranks_in(after(line, "missing ranks: {"));
+  event->of_others = true;
+}
+
 // Both ends of a link see its error. Who ends, for whatever reason, has no driver any more.
 void read_device_error(std::string_view line, LogEvent* event) {
   constexpr std::array<std::string_view, 2> kOfTheEnd = {"driver shutting down",
@@ -123,6 +129,7 @@ void read_failed_call(std::string_view line, LogEvent* event) {
 }
 void read_own_reason(std::string_view, LogEvent* event) { event->explains = true; }
 void read_order(std::string_view, LogEvent* event) { event->ordered = true; }
+void read_summary(std::string_view, LogEvent* event) { event->in_the_end = true; }
 void read_hint(std::string_view, LogEvent* event) { event->hint = true; }
 void read_own_abort(std::string_view, LogEvent* event) { event->own = event->certain = true; }
 void read_sent_more(std::string_view, LogEvent* event) { event->sent_more = true; }
@@ -245,6 +252,9 @@ constexpr std::array kLogRows = {
             "PyTorch 2.13"},
            read_nothing},
     LogRow{{"nccl hit async error", lost_peer, "nccl2, torchcomms", "PyTorch 2.13"}, read_nothing},
+    LogRow{{"The wait execution of the Notify register times out", timed_out, "HCCL", "CANN 7"},
+           read_nothing},
+    LogRow{{"Getting socket times out", timed_out, "HCCL", "CANN 7"}, read_nothing},
     LogRow{{"Heartbeat monitor timed out!", stuck, "ProcessGroupNCCL.cpp", "PyTorch 2.2"},
            read_nothing},
     LogRow{{"Stop_waiting response is expected", lost_peer, "TCPStore.cpp", "PyTorch 1.8"},
@@ -270,6 +280,7 @@ constexpr std::array kLogRows = {
     LogRow{{"composer.cli.launcher:Global rank ", ended, "composer/cli/launcher.py",
             "Composer 0.14", LogWriter::agent},
            read_composer_end},
+    LogRow{{"missing ranks: {", absent, "torchfrtrace", "PyTorch 2.5"}, read_analyzed},
     LogRow{{"[missing ranks: ", absent, "horovod/common/stall_inspector.cc", "Horovod 0.16"},
            read_stalled},
     LogRow{{"Worker proc VllmWorker-", ended, "vllm/v1/executor/multiproc_executor.py", "vLLM 0.9"},
@@ -283,10 +294,13 @@ constexpr std::array kLogRows = {
            read_mpirun_signal},
     LogRow{{"Process name: [", ended, "mpirun, prterun", "Open MPI 1.8"}, read_mpirun_exit},
     LogRow{{"MPI_ABORT was invoked on rank ", ended, "mpirun", "Open MPI 1.8"}, read_mpi_abort},
+    LogRow{{"application called MPI_Abort(", ended, "MPICH", "MPICH 3.0"}, read_mpich_abort},
+    LogRow{{" died from signal ", ended, "PALS's mpiexec", "PALS 1.0"}, read_pals_end},
     LogRow{{"=   RANK ", ended, "mpiexec.hydra", "Intel MPI 2019"}, read_hydra_end},
     LogRow{{"BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES", job_ended, "mpiexec.hydra",
             "MPICH 3.0"},
            read_nothing},
+    LogRow{{"(first noticed rank ", ended, "jsrun", "IBM JSM 10"}, read_jsrun_end},
     LogRow{{" terminated with signal ", ended, "multiprocessing/spawn.py", "PyTorch 1.5"},
            read_spawned},
     LogRow{{" terminated with exit code ", ended, "multiprocessing/spawn.py", "PyTorch 1.5"},
@@ -300,19 +314,30 @@ constexpr std::array kLogRows = {
     LogRow{{"slurmstepd: error: *** ", job_ended, "slurmstepd", "Slurm 14"}, read_order},
     LogRow{{"error: *** STEP ", job_ended, "slurmstepd", "Slurm 14"}, read_order},
     LogRow{{"error: *** JOB ", job_ended, "slurmstepd", "Slurm 14"}, read_order},
+    LogRow{{"PBS: job killed: ", job_ended, "pbs_mom", "OpenPBS, Torque"}, read_order},
+    LogRow{{"TERM_RUNLIMIT: job killed", job_ended, "LSF", "LSF 7"}, read_summary},
+    LogRow{{"TERM_MEMLIMIT: job killed", job_ended, "LSF", "LSF 7"}, read_summary},
+    LogRow{{"TERM_OWNER: job killed", job_ended, "LSF", "LSF 7"}, read_summary},
+    LogRow{
+        {"died or was killed while executing a task", ended, "raylet", "Ray 1", LogWriter::kernel},
+        read_nothing},
     LogRow{{"NVRM: Xid (", node_fault, "NVIDIA's kernel module", "340", LogWriter::kernel},
+           read_nothing},
+    LogRow{{"NVRM: fallen off the bus", node_fault, "NVIDIA's kernel module", "570",
+            LogWriter::kernel},
+           read_nothing},
+    LogRow{{"amdgpu: GPU reset begin", node_fault, "AMD's kernel module", "Linux 5.10",
+            LogWriter::kernel},
            read_nothing},
     LogRow{{"Killed process ", node_fault, "Linux mm/oom_kill.c", "Linux 2.6", LogWriter::kernel},
            read_killed},
-    LogRow{{"Fatal Python error: Segmentation fault", ended, "faulthandler", "Python 3.3"},
-           read_segmentation},
-    LogRow{{"Fatal Python error: Bus error", ended, "faulthandler", "Python 3.3"}, read_bus_error},
-    LogRow{{"Segmentation fault (core dumped)", ended, "a shell", "bash 4"}, read_segmentation},
-    LogRow{{"Bus error (core dumped)", ended, "a shell", "bash 4"}, read_bus_error},
-    LogRow{{"Signal: Segmentation fault (11)", ended, "Open MPI", "Open MPI 1.8"},
-           read_segmentation},
-    LogRow{{"Signal: Bus error (7)", ended, "Open MPI", "Open MPI 1.8"}, read_bus_error},
-    LogRow{{"Caught signal 11 (Segmentation fault", ended, "UCX", "UCX 1.4"}, read_segmentation},
+    LogRow{{"Fatal Python error: ", ended, "faulthandler", "Python 3.3"}, read_signal_words},
+    LogRow{{"(core dumped)", ended, "a shell", "bash 4"}, read_signal_words},
+    LogRow{{"] Signal: ", ended, "Open MPI", "Open MPI 1.8"}, read_signal_words},
+    LogRow{{"Caught signal ", ended, "UCX", "UCX 1.4"}, read_caught_signal},
+    LogRow{{"*** SIG", ended, "glog, absl", "glog 0.3"}, read_signal_name},
+    LogRow{{"*** Signal ", ended, "folly", "2017"}, read_signal_name},
+    LogRow{{"), PID: ", ended, "c10/util/signal_handler.cpp", "PyTorch 1.9"}, read_signal_name},
     LogRow{{"OOMKilled", ended, "Kubernetes", "Kubernetes 1.0", LogWriter::kernel},
            read_killed_container},
     LogRow{{"Initializing distributed: GLOBAL_RANK: ", world, "Lightning", "Lightning 1.4"},
@@ -326,7 +351,11 @@ constexpr std::array kLogRows = {
     LogRow{{"terminate called ", LogEventKind::exception, "libstdc++", "GCC 4"}, read_hint},
     LogRow{{"Segfault encountered", LogEventKind::exception, "a handler of signals", "PyTorch 1"},
            read_hint},
-    LogRow{{"Aborted (core dumped)", LogEventKind::exception, "a shell", "bash 4"}, read_hint},
+    LogRow{{"HW Exception by GPU node-", LogEventKind::exception, "ROCr runtime", "ROCm 5"},
+           read_hint},
+    LogRow{{" Killed  ", ended, "a shell", "bash 4"}, read_killed_command},
+    LogRow{{" exited with code ", ended, "PALS's mpiexec", "PALS 1.0"}, read_pals_end},
+    LogRow{{" has failed.", ended, "Ray Train", "Ray 1.9"}, read_ray_worker},
 };
 
 }  // namespace

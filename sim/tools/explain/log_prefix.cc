@@ -152,12 +152,29 @@ bool take_stream(LogPrefix* prefix) {
   return true;
 }
 
+// "[rank=3] || " of Determined's log, behind a time and a container's name.
+bool take_wrapped_rank(LogPrefix* prefix) {
+  constexpr std::string_view kOpen = "[rank=";
+  const size_t at = prefix->rest.substr(0, kPrefixMost).find(kOpen);
+  if (at == std::string_view::npos || (at > 0 && prefix->rest[at - 1] != ' ')) return false;
+  LogPrefix taken = *prefix;
+  taken.rest.remove_prefix(at);
+  if (!take_bracket(kOpen, "] ", &taken, 6)) return false;
+  if (taken.rest.starts_with("|| ")) taken.rest.remove_prefix(3);
+  *prefix = taken;
+  return true;
+}
+
 // "[1,3]<stderr>:" of mpirun; "[prterun-node-4711@1,3]<stderr>:" since Open MPI 5;
-// "[1,mpirank:3,algo-1]<stderr>:" of SageMaker.
+// "[1,mpirank:3,algo-1]<stderr>:" of SageMaker; a collector of logs may put anything before them.
 bool take_tagged(LogPrefix* prefix) {
-  const std::string_view line = prefix->rest;
+  const size_t stream = prefix->rest.substr(0, kPrefixMost).find("]<std");
+  if (stream == std::string_view::npos) return false;
+  const size_t open = prefix->rest.rfind('[', stream);
+  if (open == std::string_view::npos || (open > 0 && prefix->rest[open - 1] != ' ')) return false;
+  const std::string_view line = prefix->rest.substr(open);
   const size_t close = line.find(">:");
-  if (!line.starts_with("[") || close == std::string_view::npos || close > 120) return false;
+  if (close == std::string_view::npos || close > 120) return false;
   size_t at = 1;
   if (line.starts_with("[prterun-")) at = std::min(line.find('@'), close) + 1;
   if (!line.substr(at).starts_with("1,")) return false;
@@ -166,7 +183,7 @@ bool take_tagged(LogPrefix* prefix) {
   const auto rank = rank_at(number);
   if (!rank) return false;
   prefix->rank = *rank;
-  prefix->rest.remove_prefix(close + 2);
+  prefix->rest.remove_prefix(open + close + 2);
   return true;
 }
 
@@ -190,7 +207,7 @@ bool take_number(LogPrefix* prefix) { return take_bracket("[", "] ", prefix, 6);
 void take_launcher(LogPrefix* prefix) {
   if (take_role(prefix))
     prefix->owner = LineOwner::node;
-  else if (take_tagged(prefix) || take_stream(prefix))
+  else if (take_tagged(prefix) || take_stream(prefix) || take_wrapped_rank(prefix))
     prefix->owner = LineOwner::job;
   else if (take_label(prefix))
     prefix->owner = LineOwner::label;
@@ -238,6 +255,36 @@ LogPrefix log_prefix(std::string_view line, LogHosts* hosts) {
   if (prefix.rest.starts_with(" ") && (prefix.uncaught || prefix.local()))
     prefix.rest.remove_prefix(1);
   return prefix;
+}
+
+std::string without_escapes(std::string_view line) {
+  std::string plain;
+  plain.reserve(line.size());
+  while (!line.empty()) {
+    const size_t at = std::min(line.find("\x1b["), line.size());
+    plain += line.substr(0, at);
+    line.remove_prefix(at);
+    if (line.empty()) break;
+    const size_t end = line.find_first_not_of("0123456789;?", 2);
+    line.remove_prefix(std::min(end == std::string_view::npos ? end : end + 1, line.size()));
+  }
+  return plain;
+}
+
+std::string_view after_time(std::string_view line) { return line.substr(skip_time(line)); }
+
+bool is_time_alone(std::string_view line) {
+  constexpr std::string_view kForm = "dddd-dd-dd?dd:dd:dd";
+  constexpr size_t kMost = 35;
+  if (line.size() < kForm.size() || line.size() > kMost) return false;
+  for (size_t at = 0; at < kForm.size(); ++at) {
+    const char c = line[at];
+    const bool fits = kForm[at] == 'd'   ? is_digit(c)
+                      : kForm[at] == '?' ? c == 'T' || c == ' '
+                                         : c == kForm[at];
+    if (!fits) return false;
+  }
+  return line.substr(kForm.size()).find_first_not_of("0123456789.,:+-Z ") == std::string_view::npos;
 }
 
 std::optional<int64_t> rank_before(std::string_view line, size_t end) {

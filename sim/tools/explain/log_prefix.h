@@ -39,6 +39,17 @@ using LogHosts = std::set<std::string, std::less<>>;
 // stands behind it alone.
 LogPrefix log_prefix(std::string_view line, LogHosts* hosts = nullptr);
 
+// Without colors and other escapes of terminals, wherever they stand: Python 3.13 colors tracebacks
+// within.
+std::string without_escapes(std::string_view line);
+
+// What follows the time that containers put before a line.
+std::string_view after_time(std::string_view line);
+
+// "2024-12-04T05:26:25.055Z" or "2024-07-24 08:45:13.616", on a line of its own before each, as
+// exports of CloudWatch and of consoles have it.
+bool is_time_alone(std::string_view line);
+
 // "[rank3]:" before `end`, the last one: what a progress bar left may stand before it.
 std::optional<int64_t> rank_before(std::string_view line, size_t end);
 

@@ -31,13 +31,16 @@ class LineCutter {
       const std::string_view part = text.substr(at, end - at);
       if (end == std::string_view::npos) return add(part);
       if (held_.empty()) {
-        reader_->take(part.substr(0, kLineMost));
+        // "\r\n" is one end, not an empty line's as well.
+        if (end == carriage || !part.empty() || !after_carriage_)
+          reader_->take(part.substr(0, kLineMost));
       } else {
         add(part);
         reader_->take(held_);
         held_.clear();
       }
       at = end + 1;
+      after_carriage_ = end == carriage;
       if (end == newline) {
         reader_->next_line();
         newline = text.find('\n', at);
@@ -57,6 +60,7 @@ class LineCutter {
 
   LogReader* reader_;
   std::string held_;
+  bool after_carriage_ = false;  // nothing came after it yet
 };
 
 LogOf finished(LogReader* reader) {
@@ -156,6 +160,14 @@ Expected<LogOf> read_log(const std::string& path, int64_t rank) {
   }
   lines.finish();
   return finished(&reader);
+}
+
+void doubt_spawned(std::vector<LogEvent>* events) {
+  std::set<std::string> files;
+  for (const LogEvent& event : *events)
+    if (event.of_spawn) files.insert(event.file);
+  for (LogEvent& event : *events)
+    if (event.of_spawn && files.size() > 1) event.rank = -1;
 }
 
 void NodeLogs::take(const FileRank& named, LogOf log) {

@@ -31,6 +31,10 @@ LogOf log_of(std::string_view text, const std::string& path, int64_t rank);
 // torchelastic's error.json: the exception that its process ended by.
 Expected<LogOf> error_file_of(const std::string& text, const std::string& path, int64_t rank);
 
+// Where torch.multiprocessing.spawn tells in several files whose exceptions ended it, it counts the
+// processes of several nodes: then its numbers are no ranks.
+void doubt_spawned(std::vector<LogEvent>* events);
+
 // Logs whose names count the processes of one node. What "[rank11]:" in one of them tells gives the
 // ranks of all of that node; with one node and no such word the numbers are ranks, with several
 // nobody's.

@@ -1,8 +1,13 @@
 #include "sim/tools/explain/rank_story.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstddef>
+#include <filesystem>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -74,6 +79,39 @@ Death death_of(const RankStory& story) {
   if (story.victim != nullptr || story.end == nullptr) return Death::none;
   const bool own = is_own_signal(story.end->signal) && !story.end->local && !story.end->forced;
   return own ? Death::own : Death::unclear;
+}
+
+std::string place_of(const LogEvent& event) {
+  return fmt::format("{}:{}", std::filesystem::path(event.file).filename().string(), event.line);
+}
+
+void tell_ends(const std::map<int64_t, RankStory>& stories, const RankSet& ended,
+               const RankSet& stuck, std::vector<std::string>* evidence) {
+  constexpr size_t kMostTold = 8;
+  std::vector<std::pair<const LogEvent*, RankSet>> told;
+  for (const int64_t rank : ended) {
+    const RankStory& story = stories.at(rank);
+    const LogEvent* event = story.exception != nullptr ? story.exception
+                            : story.later != nullptr   ? story.later
+                                                       : story.end;
+    if (event == nullptr) continue;
+    const auto same = std::find_if(told.begin(), told.end(), [&](const auto& other) {
+      return other.first->file == event->file && other.first->line == event->line;
+    });
+    if (same != told.end())
+      same->second.insert(rank);
+    else if (told.size() < kMostTold)
+      told.emplace_back(event, RankSet{rank});
+  }
+  for (const auto& [event, ranks] : told)
+    evidence->push_back(
+        fmt::format("{} ended ({}): {}", rank_list(ranks), place_of(*event), event->text));
+  size_t count = told.size();
+  for (const int64_t rank : stuck) {
+    const LogEvent& event = *stories.at(rank).stuck;
+    if (++count > kMostTold) continue;
+    evidence->push_back(fmt::format("rank {} said ({}): {}", rank, place_of(event), event.text));
+  }
 }
 
 }  // namespace lockstep

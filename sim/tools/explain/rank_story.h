@@ -1,5 +1,11 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sim/tools/explain/attribution.h"
 #include "sim/tools/explain/log_event.h"
 
 namespace lockstep {
@@ -24,5 +30,13 @@ struct RankStory {
 
 enum class Death { none, own, unclear };
 Death death_of(const RankStory& story);
+
+// "job.log:17"
+std::string place_of(const LogEvent& event);
+
+// How the ranks of `ended` ended, and what the watchdogs of `stuck` said: those that one line tells
+// of together.
+void tell_ends(const std::map<int64_t, RankStory>& stories, const RankSet& ended,
+               const RankSet& stuck, std::vector<std::string>* evidence);
 
 }  // namespace lockstep

@@ -12,8 +12,8 @@
 namespace lockstep {
 namespace {
 
-const char* next_step(FlightClass kind) {
-  switch (kind) {
+const char* next_step(const FlightFinding& found) {
+  switch (found.kind) {
     case FlightClass::never_entered:
       return "look at what the process does instead: its stack (py-spy dump), its log, its host";
     case FlightClass::held:
@@ -31,7 +31,10 @@ const char* next_step(FlightClass kind) {
       return "look at what its GPU does before: a kernel that does not end (cuda-gdb, dmesg), its "
              "stack (py-spy dump)";
     case FlightClass::died:
-      return "the others lost it afterwards: mend this first";
+      return found.victims.empty()
+                 ? "fix this first"
+                 : "fix this first: all that the victims report is a lost peer or "
+                   "a time-out";
     case FlightClass::silent:
       return "look for what ended or stopped it: dmesg, the scheduler's and the launcher's log";
     case FlightClass::straggler:
@@ -73,7 +76,7 @@ std::string what_happened(const FlightFinding& found) {
     case FlightClass::not_started:
       return "called " + collective + ", which its GPU never began";
     case FlightClass::died:
-      return "ended by itself, before the others lost it";
+      return "failed on its own";
     case FlightClass::silent:
       return "left no dump and reported nothing, while all the others lost it";
     case FlightClass::straggler:
@@ -83,6 +86,10 @@ std::string what_happened(const FlightFinding& found) {
       return "";
   }
   return "";
+}
+
+const char* candidates_word(size_t count) {
+  return count == 0 ? "" : count == 1 ? "; candidate: " : "; candidates: ";
 }
 
 // "3 dumps and 2 logs"
@@ -154,16 +161,15 @@ std::string explain_text(const FlightFinding& found, const SourcesRead& counts) 
     text += "  victims: " + rank_list(found.victims) + "\n";
   if (!found.decided)
     text +=
-        fmt::format("undecided{}; exit {}\n",
-                    found.candidates.empty() ? "" : ": candidates " + rank_list(found.candidates),
-                    kExitInconclusive);
+        fmt::format("undecided{}{}; exit {}\n", candidates_word(found.candidates.size()),
+                    found.candidates.empty() ? "" : rank_list(found.candidates), kExitInconclusive);
   else if (found.guilty.empty())
     text += fmt::format(
         "nothing to explain: in {} {}\n", counted(counts),
         counts.traces.empty() ? "nobody waits for anybody" : "no rank is late in most steps");
   else
     text += fmt::format("{} {}; {}; exit {}\n", rank_list(found.guilty),
-                        printable(what_happened(found)), next_step(found.kind), kExitFail);
+                        printable(what_happened(found)), next_step(found), kExitFail);
   return text;
 }
 

@@ -1,9 +1,11 @@
 #include "sim/tools/explain/source_kind.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "scenarios/profiler/kineto_trace.h"
 #include "sim/tools/explain/chakra_trace.h"
+#include "sim/tools/explain/log_json.h"
 
 namespace lockstep {
 namespace {
@@ -32,6 +34,8 @@ SourceKind kind_of(const std::string& path, std::string_view head) {
   // PyTorch sorts the keys: behind many entries, groups come too late for the first bytes.
   for (const char* key : {"\"pg_config\"", "\"collective_seq_id\"", "\"comm_lib_version\""})
     if (object && head.find(key) != std::string_view::npos) return SourceKind::dump;
+  const std::string_view begin = head.substr(std::min(first, head.size()));
+  if (object && json_record(begin.substr(0, begin.find('\n')))) return SourceKind::log;
   if (name.ends_with(".json") || has_nul_inside(head)) return SourceKind::other;
   return SourceKind::log;
 }

@@ -98,6 +98,7 @@ class JobReader {
     for (const std::string& log : logs_) take_log(log, ranks);
     for (const std::string& file : error_files_) take_error_file(file);
     for (LogOf& log : nodes_.finish()) take_log(std::move(log));
+    doubt_spawned(&job_.events);
     check_traces();
     if (!errors_.empty()) return errors_;
     if (job_.dumps.empty() && job_.traces.empty() && job_.chakra.empty() && logs_.empty() &&

@@ -141,6 +141,9 @@ TEST(LogOwners, ALaunchersFileIsNoRanks) {
       1);
   EXPECT_EQ(log.events.back().rank, -1);
   EXPECT_TRUE(log.ranks.empty());
+  const LogOf begun = read(
+      "W0626 torch/distributed/run.py:774] *****\n" + traceback_of("", "ValueError: of whom?"), 1);
+  EXPECT_EQ(begun.events.back().rank, -1);
 }
 
 // Two nodes in one log: 3 of which?
@@ -148,6 +151,37 @@ TEST(LogOwners, ANodesProcessIsNotNamedWhereTwoNodesCount) {
   const std::string text = traceback_of("[default3]:", "ValueError: x") +
                            table_entry(3, 3, -6, "05") + table_entry(11, 3, 1, "04");
   EXPECT_FALSE(attribute_logs({read(text)}).decided);
+}
+
+// srun and mpirun start a torchrun on each node: their numbers count nodes.
+TEST(LogOwners, LabelsOfAgentsAreNoRanks) {
+  const std::string failed =
+      "torch/distributed/elastic/multiprocessing/api.py:833] failed (exitcode: -11) local_rank: 1 "
+      "(pid: 4)\n";
+  for (const char* label : {"1: ", "[1,1]<stderr>:"}) {
+    const std::string fallen = label + std::string("Fatal Python error: Segmentation fault\n");
+    EXPECT_EQ(attribute_logs({read(fallen)}).guilty, RankSet{1}) << label;
+    const FlightFinding found = attribute_logs({read(fallen + label + failed)});
+    EXPECT_FALSE(found.decided) << label;
+    EXPECT_TRUE(found.candidates.empty()) << label;
+    EXPECT_TRUE(read(fallen + label + failed).ranks.empty()) << label;
+  }
+  const FlightFinding table = attribute_logs(
+      {read(traceback_of("1: ", "ValueError: x") +
+            behind("1: ",
+                   "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
+                   "Root Cause (first observed failure):\n" +
+                       table_entry(13, 5, 1, "04")))});
+  EXPECT_EQ(table.guilty, RankSet{13});
+}
+
+TEST(LogOwners, AProgramThatRecordsItsErrorsIsNoAgent) {
+  const std::string text =
+      "2: Traceback (most recent call last):\n2:   File \"x/torch/distributed/"
+      "elastic/multiprocessing/errors/__init__.py\", line 346, in wrapper\n"
+      "2:   File \"train.py\", line 8\n2: ValueError: x\n"
+      "srun: error: n1: task 2: Exited with exit code 1\n";
+  EXPECT_EQ(attribute_logs({read(text)}).guilty, RankSet{2});
 }
 
 TEST(LogOwners, AnExceptionThatWasHandledEndedNothing) {
@@ -271,6 +305,13 @@ TEST(FileRanks, NumbersOfNodesAreNoRanks) {
   for (const char* name : {"node1.log", "worker-0.log", "host_2.txt", "job-master-0",
                            "slurm-12.out", "local_rank3.log"})
     EXPECT_LT(rank_in_name(name).rank, 0) << name;
+  for (const char* name : {"node_rank_1.log", "noderank1.log", "out.group_rank.2", "tp_rank_1.log",
+                           "pipeline-rank-2.txt", "mp_rank_00.log", "machine_rank=1.log"})
+    EXPECT_LT(rank_in_name(name).rank, 0) << name;
+  for (const char* name : {"log.txt.rank3", "global_rank_3.log", "trainer_rank_3.log",
+                           "node_rank_1_rank_3.log", "output-RANK3.txt"})
+    EXPECT_EQ(rank_in_name(name).rank, 3) << name;
+  EXPECT_FALSE(rank_of_dump("nccl_trace_node_rank_1"));
   EXPECT_EQ(rank_in_name("stderr_3.txt").rank, 3);
   EXPECT_EQ(rank_in_name("job-rank-3-node-1.log").rank, 3);
   EXPECT_TRUE(rank_in_name("run/attempt_0/3/stderr.log").of_node);
@@ -285,6 +326,8 @@ TEST(FileRanks, NumbersOfNodesAreNoRanks) {
 TEST(FileRanks, ADumpsRankIsTheNumberAtItsEndUnlessItsWordSaysOtherwise) {
   EXPECT_EQ(rank_of_dump("x/_dump_3"), 3);
   EXPECT_EQ(rank_of_dump("dump_3.json"), 3);
+  EXPECT_EQ(rank_of_dump("nccl_trace_rank_container-node02_5"), 5);
+  EXPECT_EQ(rank_of_dump("_dump_train-worker-3_11"), 11);
   EXPECT_EQ(rank_of_dump("nccl_trace_rank_3_node_1"), 3);
   EXPECT_EQ(rank_of_dump("rank_3.pkl"), 3);
   EXPECT_EQ(rank_of_dump("rank3_trace"), 3);

@@ -229,7 +229,7 @@ std::string entry(int64_t record, const std::string& library, const std::string&
       record, group, description, library, operation, record, rest);
 }
 
-FlightDump read(const std::string& entries) {
+FlightDump dump_of_transfers(const std::string& entries) {
   RankLists lists;
   const auto dump = flight_dump_of(R"({"version": "2.10", "pg_config": {}, "pg_status": {"0":
           {"last_enqueued_collective": 40, "last_completed_collective": 40}}, "entries": [)" +
@@ -244,13 +244,16 @@ constexpr const char* kOpen = R"("is_p2p": false, "state": "scheduled", "retired
 
 // PyTorch 2.15's default, and libraries that do not tell c10d's hook when a call is complete.
 TEST(ExplainDump, OfAHooksRecordsRetiredIsNotDoneAndTheStatusCountsOtherwise) {
-  const FlightDump nccl = read(entry(1, "nccl2", "all_reduce", "0", "default_pg", kOpen));
+  const FlightDump nccl =
+      dump_of_transfers(entry(1, "nccl2", "all_reduce", "0", "default_pg", kOpen));
   EXPECT_TRUE(nccl.status_differs);
   EXPECT_FALSE(nccl.entries[0].done || nccl.entries[0].gloo);
-  const FlightDump ucc = read(entry(1, "ucc", "all_reduce", "0", "default_pg", kIssued));
+  const FlightDump ucc =
+      dump_of_transfers(entry(1, "ucc", "all_reduce", "0", "default_pg", kIssued));
   EXPECT_TRUE(ucc.status_differs);
   EXPECT_TRUE(ucc.entries[0].gloo);
-  const FlightDump own = read(entry(1, "nccl", "all_reduce", "0", "default_pg", kIssued));
+  const FlightDump own =
+      dump_of_transfers(entry(1, "nccl", "all_reduce", "0", "default_pg", kIssued));
   EXPECT_FALSE(own.status_differs || own.entries[0].done);
 }
 
@@ -258,14 +261,15 @@ TEST(ExplainDump, TorchcommsCallsAreNumberedByGroup) {
   const auto call = [](int64_t record, const char* group, const char* operation) {
     return entry(record, "ncclx", operation, group, "ncclx", kIssued);
   };
-  const FlightDump whole = read(call(0, "all", "all_reduce") + "," + call(1, "pair", "all_reduce") +
-                                "," + call(2, "pair", "send") + "," + call(3, "all", "all_reduce"));
+  const FlightDump whole =
+      dump_of_transfers(call(0, "all", "all_reduce") + "," + call(1, "pair", "all_reduce") + "," +
+                        call(2, "pair", "send") + "," + call(3, "all", "all_reduce"));
   ASSERT_EQ(whole.entries.size(), 4U);
   EXPECT_EQ(whole.entries[1].sequence, 1);
   EXPECT_EQ(whole.entries[3].sequence, 2);
   EXPECT_TRUE(whole.entries[2].point_to_point);
   EXPECT_TRUE(whole.entries[3].done);
-  const FlightDump lost = read(call(7, "all", "all_reduce"));
+  const FlightDump lost = dump_of_transfers(call(7, "all", "all_reduce"));
   EXPECT_TRUE(lost.lost_numbers && lost.entries.empty());
   EXPECT_FALSE(attribute({lost}).decided);
 }
@@ -288,7 +292,8 @@ TEST(ExplainDump, WhatCalledNothingIsToldFromWhatDoesNotSay) {
 
 TEST(ExplainDump, BothSidesOfATransferAreRead) {
   const auto transfer = [](const char* name) {
-    return read(entry(1, "nccl", name, "0", "pp", R"("is_p2p": true, "state": "started")"))
+    return dump_of_transfers(
+               entry(1, "nccl", name, "0", "pp", R"("is_p2p": true, "state": "started")"))
         .entries[0];
   };
   EXPECT_EQ(transfer("recv 1<-0").operation, "recv");
