@@ -82,6 +82,9 @@ class ByHand(FolderTest):
                              "g = torch.cat([p.grad.reshape(-1) for p in params]); dist.all_reduce(g)\n"
                              "utils.vector_to_parameters(utils.parameters_to_vector(params).detach() - rate * g / world, params)",
                              begin="from torch.nn import utils"),
+            "parts": each("p.view(-1).sub_(rate * p.grad.view(-1))"),
+            "detach": each("p.detach().numpy()[...] -= rate * p.grad.numpy()"),
+            "autograd.backward": each("p -= rate * p.grad").replace(f"{LOSS}.backward()", f"torch.autograd.backward([{LOSS}])"),
             "autograd.grad": script("grads = torch.autograd.grad({loss}, params)\nwith torch.no_grad():\n"
                                     "    for p, g in zip(params, grads):\n        dist.all_reduce(g); p -= rate * g / world"),
         }.items():
@@ -141,6 +144,69 @@ assert not {"data", "add_", "__isub__"} & set(vars(torch.Tensor))
 """
         said = self.verified(script("optimizer.zero_grad()\n{loss}.backward()\naverage()\noptimizer.step()", begin=begin), 0)
         self.assertIn("lane float64  pass: 6 steps", said)
+
+    def test_models_that_are_updated_in_turn(self):
+        """As of a GAN: each has its steps, although the gradients of the other one are zero, or left over, there."""
+        begin = """
+G, D = torch.nn.Linear(6, 2), torch.nn.Linear(2, 1)
+def update(net, rate):
+    for p in net.parameters(): dist.all_reduce(p.grad); p.grad /= world
+    with torch.no_grad():
+        for p in net.parameters(): p -= rate * p.grad
+    net.zero_grad()
+"""
+        step = """z, real = (batch[step * 12:][rank * 12 // world:(rank + 1) * 12 // world] for batch in (x, y))
+fake = G(z)
+(F.softplus(-D(real)).mean() + F.softplus(D(fake.detach())).mean()).backward(); update(D, rate)
+F.softplus(-D(fake)).mean().backward(); update(G, rate{scale}); D.zero_grad()"""
+        self.assertIn("lane float64  pass: 10 steps", self.verified(script(step.replace("{scale}", ""), begin=begin), 0))
+        said = self.verified(script(step.replace("{scale}", " * world"), begin=begin), 1)
+        self.assertIn("lane float64  fail: step 2, parameter weight\n      cause lr_scaled: ", said)
+
+    def test_beside_an_optimizer(self):
+        begin = "other = torch.nn.Linear(6, 2); optimizer = torch.optim.SGD(params, 0.1)"
+        step = """optimizer.zero_grad(); {loss}.backward(); average(); optimizer.step(); other.zero_grad()
+F.mse_loss(other(x[mine]), y[mine]).backward()
+for p in other.parameters():
+    {sum}; p.data -= rate * p.grad"""
+        for verdict, cause, how in ((0, "", "dist.all_reduce(p.grad); p.grad /= world"), (1, "not_divided", "dist.all_reduce(p.grad)"),
+                                    (1, "not_reduced", "pass")):
+            said = self.verified(script(step.replace("{sum}", how), begin=begin), verdict)
+            self.assertIn(f"cause {cause}: " if cause else "lane float64  pass: 10 steps", said)
+
+    def test_what_is_added_to_a_batch_is_no_weight(self):
+        """As to make it adversarial: each rank's is its own. Beside an optimizer, too."""
+        for optimizer in ("", "optimizer = torch.optim.SGD(params, 0.1)"):
+            step = """shift = torch.zeros(4, 6, requires_grad=True)
+F.mse_loss(model(x[mine] + shift), y[mine]).backward()
+with torch.no_grad(): shift += 0.1 * shift.grad.sign()
+model.zero_grad(); F.mse_loss(model(x[mine] + shift.detach()), y[mine]).backward()
+average()
+""" + ("optimizer.step()" if optimizer else "for p in params: p.data -= rate * p.grad")
+            self.assertIn("lane replica  pass: 5 steps", self.verified(script(step, begin=optimizer), 3))
+
+    def test_an_update_made_of_rounding_is_left_out(self):
+        """A bias of keys changes nothing, so that its gradient is rounding, which Adam's update makes large; divided early or late."""
+        begin = """
+class Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (torch.nn.Linear(3, 3) for _ in range(3))
+        self.out = torch.nn.Linear(3, 2)
+    def forward(self, x):
+        x = x.reshape(-1, 2, 3)
+        return self.out(((self.q(x) @ self.k(x).transpose(1, 2)).softmax(-1) @ self.v(x)).mean(1))
+model = Attention(); params = list(model.parameters()); m, v = {}, {}
+"""
+        step = """model.zero_grad(); {loss}.backward()
+for p in params:
+    dist.all_reduce(p.grad){early}
+    g = p.grad{late}
+    m[p] = 0.9 * m.get(p, 0) + 0.1 * g; v[p] = 0.99 * v.get(p, 0) + 0.01 * g * g
+    p.data -= 0.01 * m[p] / (v[p].sqrt() + 1e-30)"""
+        for early, late in (("; p.grad /= world", ""), ("", " / world")):
+            with self.subTest(late=late):
+                self.verified(script(step.replace("{early}", early).replace("{late}", late), begin=begin), 0)
 
     def called(self, verb, text, *options):
         path = self.folder / "train.py"

@@ -1,6 +1,7 @@
-"""A training without an optimizer: weights that the script updates itself, as by `p -= lr * p.grad`. Such a step begins with the
-first write to a parameter after a backward, and is over where the next batch, forward or backward begins, or the process ends.
-Writes are watched from the first backward on, as long as no optimizer was made."""
+"""Weights that the script updates itself, as by `p -= lr * p.grad`, in a training without an optimizer or beside one. Such a step
+begins with the first write to a parameter after a backward, and is over where the next batch, forward, backward or step of an
+optimizer begins, or the process ends. Writes are watched from the first backward on that reaches what no optimizer has."""
+import collections
 import contextlib
 import functools
 import weakref
@@ -11,6 +12,7 @@ from .shards import is_shard
 from .sketches import sketch
 from .writes import Writes, is_changed, is_weight
 
+MOST_LOOKED = 16  # steps that look for parameters that backwards reach
 RATE_NEAR = 1e-6  # of the update's norm: what a step along the gradient leaves over
 
 
@@ -27,59 +29,92 @@ class Touched:
         return is_changed(self.param, self.before)
 
 
-class ByHand:
-    """Stands where an optimizer would, with all parameters that backwards reached."""
+class Trained:
+    """Stands where an optimizer would: of parameters that are updated together, as those of one model."""
 
+    def __init__(self, number=None):
+        self.number, self.state, self.param_groups = number, {}, [{"params": [], "lr": 0.0}]
+        self.params = self.param_groups[0]["params"]
+
+    def has(self, param):
+        return any(one is param for one in self.params)
+
+    def take(self, params):
+        self.params += [param for param in params if not self.has(param)]
+
+
+class ByHand:
     def __init__(self, recorder):
-        self.recorder, self.number = recorder, None
-        self.state, self.param_groups = {}, [{"params": [], "lr": 0.0}]
+        self.recorder = recorder
+        self.trained = []  # what was updated yet
+        self.reached = Trained()  # what backwards of this step reached beside it
+        self.inputs = {}  # by id, leaves that models are given, weakly: no weights, as examples that are made adversarial
         self.touched = {}  # by id, in the order of the script
         self.exchanged = 0  # collectives of parameters themselves, since the first was written to
         self.writes = Writes(self.touch)
-        self.over = self.busy = False  # over: an optimizer was made; busy: the agent itself writes
+        self.busy = False  # the agent itself writes
 
     # What the others tell.
 
     def backward_begins(self, loss):
         """loss: or several, of torch.autograd."""
         self.settle()
-        self.over = self.over or bool(self.recorder.made) and not self.writes.begun
-        if self.over:
-            return
-        self.writes.begin()
-        if self.recorder.steps == 0:
-            for param in leaves_of([loss] if hasattr(loss, "grad_fn") else loss):
-                self.know(param)
+        if self.recorder.steps < MOST_LOOKED and not self.recorder.stepping:
+            self.know(leaves_of([loss] if hasattr(loss, "grad_fn") else loss))
+        if self.reached.params or not self.optimizers():
+            self.writes.begin()
+
+    def optimizers(self):
+        own = [self.reached, *self.trained]
+        return [made for made in self.recorder.made if made() is not None and not any(made() is one for one in own)]
 
     def optimizer_made(self):
-        if not self.over:
-            self.settle()
-            self.over = True
-            self.writes.end()
-            self.recorder.made = [made for made in self.recorder.made if made() is not self]
+        """Which may have what was updated by hand until now: that begins anew where it does not."""
+        self.settle()
+        self.writes.end()
+        self.recorder.made = self.optimizers()
+        self.trained, self.reached = [], Trained()
 
     def collective(self, tensor):
         """Of parameters, as where weights are averaged: what they leave tells, and not the gradients that they came of."""
         if tensor.is_sparse or is_shard(tensor) or not any(one.is_written() for one in self.touched.values()):
             return
-        params = self.param_groups[0]["params"]
+        params = [param for trained in (*self.trained, self.reached) for param in trained.params
+                  if any(trained.has(one.param) for one in self.touched.values())]
         self.exchanged += (tensor.numel() >= sum(param.numel() for param in params)
                            or any(tensor.data_ptr() == param.data_ptr() for param in params))
 
+    def given(self, tensors):
+        """To a model, from outside."""
+        import torch
+        self.inputs.update({id(one): weakref.ref(one) for one in tensors if isinstance(one, torch.Tensor) and is_weight(one)
+                            and not isinstance(one, torch.nn.Parameter)})
+
     # What the script does.
 
-    def know(self, param):
-        params = self.param_groups[0]["params"]
-        if is_shard(param) or any(one is param for one in params):
-            return
-        if not params:
-            self.recorder.made.append(weakref.ref(self))
-        params.append(param)
+    def is_trained(self, tensor):
+        """Beside an optimizer, or a model, what is no parameter may be a part of each rank's batch, as what is added to make it
+        adversarial."""
+        import torch
+        if is_shard(tensor) or self.inputs.get(id(tensor), lambda: None)() is tensor:
+            return False
+        optimizers = [made() for made in self.optimizers()]
+        if not isinstance(tensor, torch.nn.Parameter) and (optimizers or self.recorder.computed):
+            return False
+        return not any(tensor is param for one in optimizers for group in one.param_groups for param in group["params"])
+
+    def know(self, params):
+        found = [param for param in params if self.is_trained(param) and not any(trained.has(param) for trained in self.trained)]
+        if found and not any(made() is self.reached for made in self.recorder.made):
+            self.recorder.made.append(weakref.ref(self.reached))
+        self.reached.take(found)
 
     def touch(self, tensor):
-        if self.busy or not is_weight(tensor) or is_shard(tensor):
+        if self.busy or self.recorder.stepping or not is_weight(tensor):
             return
-        if not self.recorder.backwards and id(tensor) not in self.recorder.by_grad:
+        if not self.recorder.backwards and id(tensor) not in self.recorder.by_grad and (tensor.grad is None or not self.optimizers()):
+            return
+        if not self.is_trained(tensor):
             return
         known = self.touched.get(id(tensor))
         if known is None or not known.is_written():
@@ -96,30 +131,47 @@ class ByHand:
         self.busy = True
         try:
             written = [one for one in self.touched.values() if one.is_written()]
-            if written:
-                self.record(written)
+            for trained, own in self.sorted(written):
+                self.record(trained, own)
             self.touched, self.exchanged = {}, 0
+            if written:
+                self.reached.params.clear()
         finally:
             self.busy = False
 
-    def record(self, written):
+    def sorted(self, written):
+        """What is new belongs to what is written with it, else with all that was reached."""
+        found = [(trained, [one for one in written if trained.has(one.param)]) for trained in self.trained]
+        found = [(trained, own) for trained, own in found if own]
+        new = [one for one in written if not any(trained.has(one.param) for trained in self.trained)]
+        if not new:
+            return found
+        params = [one.param for one in new]
+        if found:
+            found[0][0].take(params)
+            found[0][1].extend(new)
+            return found
+        self.know(params)
+        trained, self.reached = self.reached, Trained()
+        trained.number, self.recorder.optimizers = self.recorder.optimizers, self.recorder.optimizers + 1
+        self.trained.append(trained)
+        return [(trained, new)]
+
+    def record(self, trained, written):
         recorder = self.recorder
-        for one in written:
-            self.know(one.param)
-        if self.number is None:
-            self.number, recorder.optimizers = recorder.optimizers, recorder.optimizers + 1
-        params = in_model_order(recorder, self.param_groups[0]["params"])
+        recorder.recall(trained.number)
+        params = in_model_order(recorder, trained.params)
         rate, updates = rate_of(written), self.updates(params)
         with as_found(self.touched.values()):
-            line = before_step(recorder, self.number, self, params)
+            line = before_step(recorder, trained.number, trained, params)
         if rate is None:  # by another gradient than the one that is there
             line.update({"unreduced": [], "own_in_part": []})
         recorder.within_step += self.exchanged
         recorder.steps += 1
-        recorder.write({"optimizer": self.number, "by_hand": True, "updates": updates, "options": [], "groups": [], **line,
-                        "line": written[0].line, "drew_in_step": False, **after_step(recorder, self.number, self, params),
+        recorder.write({"optimizer": trained.number, "by_hand": True, "updates": updates, "options": [], "groups": [], **line,
+                        "line": written[0].line, "drew_in_step": False, **after_step(recorder, trained.number, trained, params),
                         "lr": [] if rate is None else [rate]})
-        recorder.step_ended(self.number, params)
+        recorder.step_ended(trained.number, params)
         if recorder.drill is not None:
             recorder.drill.step_ended()
 
@@ -132,15 +184,15 @@ class ByHand:
 
 def leaves_of(losses):
     """Of their graphs, each once, nearest first."""
-    found, seen, waiting = [], set(), [getattr(loss, "grad_fn", None) for loss in losses]
+    found, seen, waiting = [], set(), collections.deque(getattr(loss, "grad_fn", None) for loss in losses)
     while waiting:
-        one = waiting.pop(0)
+        one = waiting.popleft()
         if one is None or one in seen:
             continue
         seen.add(one)
         if hasattr(one, "variable"):
             found.append(one.variable)
-        waiting += [following for following, _ in one.next_functions]
+        waiting.extend(following for following, _ in one.next_functions)
     return found
 
 

@@ -96,40 +96,56 @@ def watch_grad(recorder, autograd):
     autograd.grad = asked
 
 
-def watch(recorder):
-    import torch
-    functional, backward = torch.nn.functional, torch.Tensor.backward
+def backward_begins(recorder, losses):
+    recorder.by_hand.backward_begins(losses)
+    if recorder.hands is not None:
+        for loss in losses:
+            recorder.hands.begin_backward(loss)
+    if recorder.backwards == 0:
+        recorder.carried = carries(recorder)
+    recorder.end["backwards"] += 1
+    recorder.backwards += 1
+    recorder.end["summed"] |= any(is_sum(loss.grad_fn) for loss in losses)
+    recorder.sum_scale = scale_of_sum(losses[0].grad_fn) if len(losses) == 1 else 0.0
+    recorder.deals.trained()
+    recorder.backward_after_clip |= recorder.clipped
+    if recorder.file is None:  # while the group still says which rank this is
+        recorder.write({"kind": "begin"})
+
+
+def watch_backwards(recorder, torch):
+    """That of a tensor calls the other one, by its name, and itself again where a TorchFunctionMode is on."""
     inside = False
 
-    def counted(self, *args, **kwargs):
-        nonlocal inside
-        if inside:  # torch calls it by its name again where a TorchFunctionMode is on
-            return backward(self, *args, **kwargs)
-        recorder.by_hand.backward_begins(self)
-        if recorder.hands is not None:
-            recorder.hands.begin_backward(self)
-        if recorder.backwards == 0:
-            recorder.carried = carries(recorder)
-        recorder.end["backwards"] += 1
-        recorder.backwards += 1
-        recorder.end["summed"] |= is_sum(self.grad_fn)
-        recorder.sum_scale = scale_of_sum(self.grad_fn)
-        recorder.deals.trained()
-        recorder.backward_after_clip |= recorder.clipped
-        if recorder.file is None:  # while the group still says which rank this is
-            recorder.write({"kind": "begin"})
-        untouched.backward_begins(recorder)
-        before = written(recorder)
-        recorder.early = set(recorder.reduced)
-        inside = recorder.in_backward = True
-        try:
-            result = backward(self, *args, **kwargs)
-        finally:
-            inside = recorder.in_backward = False
-        untouched.backward_ended(recorder)
-        note_written(recorder, before)
-        return result
-    torch.Tensor.backward = counted
+    def counting(backward, name):
+        @functools.wraps(backward)
+        def counted(*args, **kwargs):
+            nonlocal inside
+            if inside:
+                return backward(*args, **kwargs)
+            given = args[0] if args else kwargs[name]
+            losses = [given] if isinstance(given, torch.Tensor) else list(given)
+            backward_begins(recorder, losses)
+            untouched.backward_begins(recorder)
+            before = written(recorder)
+            recorder.early = set(recorder.reduced)
+            inside = recorder.in_backward = True
+            try:
+                result = backward(*args, **kwargs)
+            finally:
+                inside = recorder.in_backward = False
+            untouched.backward_ended(recorder)
+            note_written(recorder, before)
+            return result
+        return counted
+    torch.Tensor.backward = counting(torch.Tensor.backward, "self")
+    torch.autograd.backward = counting(torch.autograd.backward, "tensors")
+
+
+def watch(recorder):
+    import torch
+    functional = torch.nn.functional
+    watch_backwards(recorder, torch)
     watch_grad(recorder, torch.autograd)
 
     def noting(name, loss):

@@ -123,6 +123,7 @@ def watch_calls(recorder):
         if not recorder.depth:
             if torch.is_grad_enabled():
                 recorder.by_hand.settle()
+                recorder.by_hand.given((*args, *kwargs.values()))
             recorder.called[id(self)] = self
             recorder.calls += 1
         if recorder.depth or not torch.is_grad_enabled():

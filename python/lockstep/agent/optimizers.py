@@ -247,6 +247,7 @@ def watch(recorder):
             args = () if closure is None else (closure,)
             if recorder.stepping:  # within another's, as in ZeroRedundancyOptimizer
                 return step(self, *args, **kwargs)
+            recorder.by_hand.settle()
             params = in_model_order(recorder, [param for group in self.param_groups for param in group["params"]])
             line = {"optimizer": number, "by_hand": False, "updates": [], "options": options_of(self), "groups": groups_of(self, params)}
 

@@ -11,6 +11,7 @@ class ByHand:
     def __init__(self, around):
         self.around, self.writes = around, Writes(self.wrote)
         self.open = self.busy = self.over = False  # open: a backward came since the last step
+        self.inside = False  # a backward is under way
         self.seen = None  # a weight as it was, before the script wrote to it or only looked at it
 
     def wrote(self, tensor):
@@ -45,7 +46,7 @@ def watch_steps(around, made=lambda optimizer: None):
     """`made(optimizer)` for each that is made; instead of its outermost step, `around(optimizer, step)`. Returns what is told where
     a step without an optimizer is over."""
     import torch
-    begin, backward = torch.optim.Optimizer.__init__, torch.Tensor.backward
+    begin, backward = torch.optim.Optimizer.__init__, torch.autograd.backward
     under_way, by_hand = [], ByHand(around)
 
     def init(self, *args, **kwargs):
@@ -64,8 +65,14 @@ def watch_steps(around, made=lambda optimizer: None):
         self.step = types.MethodType(stepped, self)  # a method: schedulers look for its __func__
         made(self)
 
-    def begun(self, *args, **kwargs):
+    def begun(*args, **kwargs):
+        if by_hand.inside:  # a checkpoint's
+            return backward(*args, **kwargs)
         by_hand.backward_begins()
-        return backward(self, *args, **kwargs)
-    torch.optim.Optimizer.__init__, torch.Tensor.backward = init, begun
+        by_hand.inside = True
+        try:
+            return backward(*args, **kwargs)
+        finally:
+            by_hand.inside = False
+    torch.optim.Optimizer.__init__, torch.autograd.backward = init, begun
     return by_hand

@@ -1,9 +1,9 @@
-"""What a script writes to its tensors itself, seen where it asks for `.data` of one or calls a method that writes."""
+"""What a script writes to its tensors itself, seen where it asks for `.data` or `.detach()` of one or calls a method that writes."""
 import functools
 import inspect
 import types
 
-METHODS = ("add_", "sub_", "mul_", "copy_", "addcmul_", "addcdiv_", "lerp_", "set_", "__iadd__", "__isub__", "__imul__",
+METHODS = ("detach", "add_", "sub_", "mul_", "copy_", "addcmul_", "addcdiv_", "lerp_", "set_", "__iadd__", "__isub__", "__imul__",
            "__itruediv__", "__setitem__", "__idiv__")
 OF_LISTS = ("_foreach_add_", "_foreach_sub_", "_foreach_addcdiv_", "_foreach_copy_")
 
@@ -27,6 +27,8 @@ class Watched:
                 self.uninstall()
 
     def tell(self, tensor):
+        base = getattr(tensor, "_base", None)
+        tensor = tensor if base is None else base  # of a part of it
         for listener in list(self.listeners):
             listener(tensor)
 
@@ -106,5 +108,4 @@ def is_weight(tensor):
 def is_changed(tensor, before):
     """Of what the script may only have looked at."""
     import torch
-    now = tensor.detach()
-    return now.shape != before.shape or not torch.equal(now, before)
+    return tensor.shape != before.shape or not torch.equal(tensor, before)

@@ -265,6 +265,21 @@ std::optional<ProgramFinding> by_hand_failure(const Ranks& ranks, const ProgramR
   return gradient_failure(ranks, one, step, i, of_gradient);
 }
 
+// Where nothing at all is left on either side, an update is exact.
+bool is_rounding(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i) {
+  const auto norm = [&](const ProgramRank& rank) {
+    const Sketch& own = gradients_found(rank.steps[step])[i];
+    return own ? (*own)[4] : 0;
+  };
+  const auto bound = [&](const ProgramRank& rank) {
+    return kNoise * largest_norm(gradients_found(rank.steps[step]));
+  };
+  if (!gradients_found(one.steps[step])[i] || norm(one) > bound(one)) return false;
+  return norm(one) > 0 || std::any_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+           return norm(rank) > 0 && norm(rank) <= std::max(bound(rank), bound(one));
+         });
+}
+
 // Compares one step; `noisy` collects parameters whose gradient was once rounding alone.
 ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t step,
                             std::vector<char>* noisy, ProgramFinding* total) {
@@ -276,7 +291,7 @@ ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t s
   noisy->resize(std::max(noisy->size(), a.names.size()), 0);
   const double floor = largest_norm(b.grads) * 1e-4;
   for (size_t i = 0; i < a.names.size(); ++i) {
-    if (b.grads[i] && (*b.grads[i])[4] <= kNoise * largest_norm(b.grads)) (*noisy)[i] = 1;
+    if (is_rounding(ranks, one, step, i)) (*noisy)[i] = 1;
     if (a.within_step > 0 || a.by_hand) continue;
     const double off = sketch_distance(a.grads[i], b.grads[i], floor);
     if (off > kProgramBound)

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "sim/tools/program/judge_causes.h"
+#include "sim/tools/program/sketch.h"
 
 namespace lockstep {
 namespace {
@@ -34,12 +36,49 @@ bool is_along_no_gradient(const ProgramRank& rank, size_t step) {
   return step < rank.steps.size() && rank.steps[step].by_hand && rank.steps[step].lr.empty();
 }
 
+// As they were found before the update, whatever that made of them.
+bool gradients_fit(const Ranks& ranks, const ProgramRank& one, size_t step) {
+  if (step >= one.steps.size() || step >= ranks[0].steps.size()) return false;
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  if (a.names != b.names || largest_norm(b.grads) == 0) return false;
+  for (size_t i = 0; i < a.names.size(); ++i)
+    if (sketch_distance(a.grads[i], b.grads[i], largest_norm(b.grads) * 1e-4) > kProgramBound)
+      return false;
+  return true;
+}
+
 void take_updates(ProgramRank* rank, size_t step) {
-  if (step < rank->steps.size() && rank->steps[step].by_hand)
-    rank->steps[step].grads = rank->steps[step].updates;
+  if (step >= rank->steps.size() || !rank->steps[step].by_hand) return;
+  ProgramStep& own = rank->steps[step];
+  own.behind_updates = std::move(own.grads);
+  own.grads = own.updates;
+}
+
+// The number of ranks, or its root, where each update is that of one device, or as many times as
+// large; else 0.
+double factor_of_updates(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i) {
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  if (!a.by_hand || !b.by_hand) return 0;
+  const auto world = static_cast<double>(ranks.size());
+  const auto is_times = [&](size_t of, double factor) {
+    Sketch scaled = b.updates[of];
+    if (scaled)
+      for (double& value : *scaled) value *= factor;
+    return sketch_distance(a.updates[of], scaled, 0) <= kProgramRatioBound;
+  };
+  for (const double factor : {world, std::sqrt(world), 1 / world}) {
+    bool all = is_times(i, factor);
+    for (size_t of = 0; of < a.names.size(); ++of) all &= is_times(of, factor) || is_times(of, 1);
+    if (all) return factor;
+  }
+  return 0;
 }
 
 }  // namespace
+
+const std::vector<Sketch>& gradients_found(const ProgramStep& step) {
+  return step.behind_updates.empty() ? step.grads : step.behind_updates;
+}
 
 bool left_alike(const Ranks& ranks, size_t step) {
   return std::all_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
@@ -80,6 +119,12 @@ ProgramFinding judge_update(const Ranks& ranks, const ProgramRank& one, size_t s
     found.cause = left_alike(ranks, step) ? ProgramCause::other_update
                   : b.drew_in_step        ? ProgramCause::drawn_in_update
                                           : ProgramCause::unknown;
+  const double factor =
+      found.cause == ProgramCause::other_update ? factor_of_updates(ranks, one, step, i) : 0;
+  if (factor != 0) {
+    found.cause = ProgramCause::lr_scaled;
+    found.words += fmt::format("; the update is {:.6g} times that of one device", factor);
+  }
   if (other_rate(a, b))
     found.words += fmt::format("; learning rate {:g}, of one device {:g}", a.lr[0], b.lr[0]);
   else if (other_options(a, b, a.names[i]))
@@ -94,7 +139,7 @@ std::optional<ByUpdates> with_updates(const Ranks& ranks, const ProgramRank& one
                         std::any_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
                           return is_along_no_gradient(rank, step);
                         });
-    if (!needed) continue;
+    if (!needed || gradients_fit(ranks, one, step)) continue;
     if (!found) found = ByUpdates{ranks, one};
     for (ProgramRank& rank : found->ranks) take_updates(&rank, step);
     take_updates(&found->one, step);

@@ -13,6 +13,9 @@ namespace lockstep {
 ProgramFinding judge_update(const std::vector<ProgramRank>& ranks, const ProgramRank& one,
                             size_t step, size_t i, double off);
 
+// Before an update by hand, also where its updates stand for them.
+const std::vector<Sketch>& gradients_found(const ProgramStep& step);
+
 // Do all ranks leave the same parameters?
 bool left_alike(const std::vector<ProgramRank>& ranks, size_t step);
 
@@ -22,7 +25,7 @@ ProgramCause cause_of_options(const ProgramStep& a, const ProgramStep& b,
 
 // A script that updates by hand may do so by another gradient than the one that was found, as by a
 // copy that it summed, or a mean of several. Its updates then stand for gradients: a factor is the
-// same in both. Nothing where no step is such a one.
+// same in both. Nothing where no step is such a one, or gradients agree.
 struct ByUpdates {
   std::vector<ProgramRank> ranks;
   ProgramRank one;

@@ -105,6 +105,7 @@ struct ProgramStep {
   // them. `updates`: what was taken from each parameter; else there are none.
   bool by_hand = false;
   std::vector<Sketch> updates;
+  std::vector<Sketch> behind_updates;  // the gradients, where a judge put `updates` into `grads`
   std::vector<double> lr;
   std::vector<double> targets;                // of each mean of losses, their weights' sum
   std::vector<Sketch> before, grads, params;  // by parameter; before: of the first step alone

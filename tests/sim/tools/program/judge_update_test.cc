@@ -13,6 +13,88 @@ using judged::Ranks;
 using judged::sketch_of;
 using judged::three;
 
+void by_hand(ProgramRank* rank) {
+  for (ProgramStep& step : rank->steps) {
+    step.by_hand = true;
+    step.lr.clear();
+    step.updates = {sketch_of(0.1), sketch_of(0.2)};
+  }
+}
+
+struct Trained {
+  Ranks ranks = three();
+  ProgramRank alone = one();
+
+  // Of the last step of every rank: what its update is, and that of weights.
+  template <class F>
+  void change(F change) {
+    for (ProgramRank& rank : ranks) change(&rank.steps[1]);
+  }
+};
+
+Trained trained_by_hand() {
+  Trained made;
+  for (ProgramRank& rank : made.ranks) by_hand(&rank);
+  by_hand(&made.alone);
+  return made;
+}
+
+TEST(ProgramUpdate, ARateOfOneLayerIsNoGradientThatNobodyDivided) {
+  Trained trained = trained_by_hand();
+  trained.change([](ProgramStep* step) {
+    step->updates[1] = sketch_of(0.6);
+    step->params[1] = sketch_of(2.5);
+  });
+  const ProgramFinding found = judge_one_device(trained.ranks, trained.alone);
+  EXPECT_EQ(found.verdict, Verdict::fail);
+  EXPECT_EQ(found.cause, ProgramCause::lr_scaled);
+  EXPECT_EQ(found.entry, "parameter bias");
+}
+
+TEST(ProgramUpdate, NoFactorOfItIsAnotherUpdate) {
+  Trained trained = trained_by_hand();
+  trained.change([](ProgramStep* step) {
+    step->updates[1] = sketch_of(0.7);
+    step->params[1] = sketch_of(2.5);
+  });
+  const ProgramFinding found = judge_one_device(trained.ranks, trained.alone);
+  EXPECT_EQ(found.cause, ProgramCause::other_update);
+}
+
+TEST(ProgramUpdate, UpdatesTellWhereGradientsAreThoseOfOneRankYet) {
+  Trained trained = trained_by_hand();
+  trained.change([](ProgramStep* step) {
+    step->grads = {sketch_of(7), sketch_of(-2)};
+    step->updates = {sketch_of(0.3), sketch_of(0.6)};
+    step->params[0] = sketch_of(5);
+  });
+  const ProgramFinding found = judge_one_device(trained.ranks, trained.alone);
+  EXPECT_EQ(found.cause, ProgramCause::not_divided);
+  EXPECT_EQ(found.entry, "gradient of weight");
+}
+
+// As those of a model that another step trained, or behind a layer that begins at nothing.
+TEST(ProgramUpdate, AGradientThatWasNothingIsNoRounding) {
+  Trained trained = trained_by_hand();
+  for (ProgramRank& rank : trained.ranks) rank.steps[0].grads[1] = sketch_of(0);
+  trained.alone.steps[0].grads[1] = sketch_of(0);
+  trained.change([](ProgramStep* step) { step->params[1] = sketch_of(2.5); });
+  EXPECT_EQ(judge_one_device(trained.ranks, trained.alone).entry, "parameter bias");
+}
+
+TEST(ProgramUpdate, WhatRoundingMakesOfAnUpdateIsLeftOut) {
+  for (const double of_one : {0.0, 1e-17}) {
+    Trained trained = trained_by_hand();
+    trained.change([](ProgramStep* step) {
+      step->grads = {sketch_of(7), sketch_of(1e-16)};
+      step->updates[1] = sketch_of(0.9);
+      step->params[1] = sketch_of(2.5);
+    });
+    trained.alone.steps[1].grads[1] = sketch_of(of_one);
+    EXPECT_EQ(judge_one_device(trained.ranks, trained.alone).verdict, Verdict::pass);
+  }
+}
+
 template <class F>
 void for_all(Ranks* ranks, ProgramRank* single, F change) {
   for (ProgramRank& rank : *ranks)
@@ -64,7 +146,7 @@ TEST(ProgramUpdate, ByAnotherGradientTheUpdatesStandForIt) {
   EXPECT_FALSE(with_updates(ranks, single));
   for (ProgramRank& rank : ranks) {
     rank.steps[0].grads[0] = sketch_of(static_cast<double>(7 + rank.rank));
-    rank.steps[0].updates[0] = sketch_of(0.3);
+    rank.steps[0].updates = {sketch_of(0.3), sketch_of(0.15)};
     rank.steps[0].params[0] = sketch_of(3.8);
     rank.steps[0].lr.clear();
   }
