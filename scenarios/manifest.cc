@@ -426,7 +426,7 @@ void describe_resnext101(const Options& options, ManifestBuilder& builder) {
 void describe_parameters(const Options& options, ManifestBuilder& builder) {
   for (const std::string& text : options.texts("parameters")) {
     const auto parameter = listed_parameter(text);
-    LOCKSTEP_CHECK(parameter.has_value(), "a parameter that nobody checked");
+    LOCKSTEP_CHECK(parameter.has_value(), "an unchecked parameter");
     builder.listed(parameter->name, parameter->shape);
   }
   builder.shapes({1}, {1});

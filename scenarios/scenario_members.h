@@ -88,7 +88,7 @@ void plain_members(S& s, F use) {
   use({.key = "golden_device",
        .description =
            "Of device cuda, where golden runs compute. same: on the GPU, deterministically. cpu: "
-           "on the cpu, whose bits are others: for lanes rounding, float64 and exact.",
+           "on the cpu, whose bits differ: for lanes rounding, float64 and exact.",
        .words = "same cpu"},
       s.golden_device);
   use({.key = "devices_per_rank",
@@ -99,7 +99,7 @@ void plain_members(S& s, F use) {
   use({.key = "streams",
        .description = "Of fake devices. in_order: all is done when a call returns. late: as an "
                       "accelerator's streams at their latest: what has not been waited for, by an "
-                      "event or on the host, is not there yet, and who reads it gets NaN. "
+                      "event or on the host, is not there yet, and a reader gets NaN. "
                       "Collectives go over the host's memory, by a stream of their own.",
        .words = "in_order late"},
       s.streams);
@@ -156,25 +156,25 @@ void plain_members(S& s, F use) {
        .description = "Parameters that are not trained (requires_grad false), by name or by the "
                       "name of their layer: \"fc1\" stands for fc1.weight and fc1.bias.",
        .size = {std::nullopt, 1'000},
-       .each = "A parameter, or what stands before a dot in its name."},
+       .each = "A parameter, or the part before a dot in its name."},
       s.frozen);
   use({.key = "ignored",
-       .description = "Parameters and buffers that the reducer leaves alone, as DDP does with "
+       .description = "Parameters and buffers that the reducer ignores, as DDP does with "
                       "those of _set_params_and_buffers_to_ignore_for_model: no broadcast, no "
                       "bucket. Names as of `frozen` (bucketed and c10d only).",
        .size = {std::nullopt, 1'000},
-       .each = "A parameter or buffer, or what stands before a dot in its name."},
+       .each = "A parameter or buffer, or the part before a dot in its name."},
       s.ignored);
   use({.key = "wrapped_modules",
        .description =
            "Modules with a reducer each, all over one communicator, instead of one reducer for the "
-           "whole model: what stands before a dot in the names of all parameters, in the order in "
+           "whole model: the part before a dot in the names of all parameters, in the order in "
            "which a forward comes to them (bucketed and c10d only).",
        .size = {std::nullopt, 100},
-       .each = "What stands before a dot in a parameter's name."},
+       .each = "The part before a dot in a parameter's name."},
       s.wrapped_modules);
   use({.key = "averaging",
-       .description = "mean: the gradients of all ranks count alike. sample_weighted: by the "
+       .description = "mean: the gradients of all ranks have equal weight. sample_weighted: by the "
                       "rank's number of samples, for shards of different sizes.",
        .words = "mean sample_weighted"},
       s.averaging);
@@ -185,8 +185,8 @@ void plain_members(S& s, F use) {
        .bounds = {0, 1, true}},
       s.time_scale);
   use({.key = "common_checks",
-       .description = "Also note what the checks that are common today would have found, beside "
-                      "the lanes and without weight in the verdict: losses within 5 % and gradient "
+       .description = "Also record what four common checks would have found, without effect on the "
+                      "verdict: losses within 5 % and gradient "
                       "norms within 8 % of a run on one device, the same weights on all ranks, and "
                       "weights that torch.testing.assert_close finds equal to those of one device. "
                       "Under emulated compute they are not run."},

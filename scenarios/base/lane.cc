@@ -25,8 +25,8 @@ constexpr std::array<LaneRow, 7> kLanes = {{
      "with one device that computes the virtual shards of reducer invariant one after the other "
      "and adds them in the same tree, bit for bit"},
     {Lane::communication, "communication", LaneMethod::statistic, 5,
-     "what the sum over the ranks may lose in any order of additions, from the run's own weights; "
-     "for communicators whose order nobody knows"},
+     "the sum over the ranks stays within the error that any order of additions allows, from the "
+     "run's own weights; for communicators with an unknown order"},
 }};
 constexpr LaneRow kOneDevice = {Lane::one_device, "one_device", LaneMethod::bits, 7,
                                 "with one device"};

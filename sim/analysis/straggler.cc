@@ -328,8 +328,9 @@ Straggler starved(const std::vector<StepModel>& recorded, const std::vector<Step
   s.cost_ms = s.step_ms - s.without_ms;
   note_core_waits(waits, &s);
   s.text = fmt::format(
-      "busy machine: nobody is accused, for ranks were ready and waited for a core, {:.1f} ms per "
-      "step at most, long enough to pass for late or to hide who is in {} of {} steps; with a core "
+      "busy machine: nobody is accused, because ranks were ready and waited for a core, up to "
+      "{:.1f} ms per step, long enough to look late or to hide a late rank in {} of {} steps; with "
+      "a core "
       "at all times a step would take {:.1f} ms instead of {:.1f}",
       s.core_wait_ms, s.busy_steps, s.steps, s.without_ms, s.step_ms);
   return s;

@@ -36,7 +36,7 @@ namespace lockstep {
 void add_analyze(CLI::App& app, std::function<int()>* action, const OtherCommand& other) {
   auto options = std::make_shared<AnalyzeOptions>();
   CLI::App* verb = app.add_subcommand(
-      "analyze", "Judge a run again from what it left behind; measure it, and name its straggler.");
+      "analyze", "Judge a finished run again from its files; measure it, and name its straggler.");
   verb->add_option(
           "FOLDER", options->folder,
           "Run directory, or one of an invocation; or the trace of a pipeline (.json[.gz])")

@@ -38,9 +38,9 @@ void add_selection(CLI::App* verb, Selection* selection, bool filter) {
   verb->add_option("FILE", selection->paths, "Scenario files, or folders of them")
       ->required()
       ->option_text("FILE|FOLDER ...");
-  verb->add_option("--set", selection->sets,
-                   "Put another value into the scenario; pins an axis; repeatable, the last for a "
-                   "key counts")
+  verb->add_option(
+          "--set", selection->sets,
+          "Change a value of the scenario; pins an axis; repeatable, the last one for a key wins")
       ->option_text("/POINTER=VALUE")
       ->allow_extra_args(false)
       ->group("Which runs");
@@ -129,9 +129,9 @@ void add_trace(CLI::App* verb, TraceOptions* options) {
                     ->option_text("FILE|FOLDER/")
                     ->group("Output");
   const std::vector<std::string> kinds = trace_kinds();
-  verb->add_option(
-          "--trace-kind", options->kind,
-          "For whom: Perfetto, HTA, what reads PyTorch's dumps, simulators (docs/traces.md)")
+  verb->add_option("--trace-kind", options->kind,
+                   "Format of the trace: for Perfetto, HTA, readers of PyTorch's dumps, simulators "
+                   "(docs/traces.md)")
       ->option_text(fmt::format("{}", fmt::join(kinds, "|")))
       ->check(CLI::IsMember(kinds))
       ->needs(trace)
@@ -186,12 +186,13 @@ void add_narrowing(CLI::App* verb, VerifyOptions* options, bool files) {
   add_shard(verb, &options->shard);
   if (!files) return;
   verb->add_flag("--last-failed", options->last_failed,
-                 "Only runs that were not as expected when they were run last")
+                 "Only runs that were not as expected the last time they ran")
       ->group("Which runs");
-  verb->add_option("--baseline", options->baseline,
-                   "--json of an earlier invocation: what failed then too is known, and excused")
+  verb->add_option(
+          "--baseline", options->baseline,
+          "--json of an earlier invocation: failures that it already has are known, and excused")
       ->option_text("FILE")
-      ->group("What it is judged by");
+      ->group("Comparison");
 }
 
 void add_how(CLI::App* verb, VerifyOptions* options) {
@@ -214,7 +215,7 @@ void add_how(CLI::App* verb, VerifyOptions* options) {
                  "End with the first run that is not as expected")
       ->group("How");
   verb->add_flag("--fresh-processes", options->fresh_processes,
-                 "Start every rank anew instead of forking it")
+                 "Start every rank as a new process instead of forking it")
       ->group("How");
 }
 

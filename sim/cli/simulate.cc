@@ -58,7 +58,8 @@ void add_machine(CLI::App* verb, SimulateVerb* options) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->group("On which machines");
-  add.text("--algorithm", &options->algorithm, "Of all-reduce (the communicator's)", "WORD");
+  add.text("--algorithm", &options->algorithm, "Algorithm of all-reduce (the communicator's)",
+           "WORD");
   add.number("--latency-us", &options->latency_us, "Of a message", "US", 0, 1e9);
   add.number("--bandwidth-mb-per-s", &options->bandwidth_mb_per_s, "Of a link, 10^6 bytes", "N",
              1e-3, 1e9);
@@ -67,14 +68,14 @@ void add_machine(CLI::App* verb, SimulateVerb* options) {
   add.number("--across-latency-us", &options->across_latency_us, "Between hosts", "US", 0, 1e9);
   add.number("--across-bandwidth-mb-per-s", &options->across_bandwidth_mb_per_s, "Between hosts",
              "N", 1e-3, 1e9);
-  add.integer("--channels", &options->channels, "Collectives under way at once (1)", "N", 1, 64);
+  add.integer("--channels", &options->channels, "Concurrent collectives (1)", "N", 1, 64);
   add.number("--overlap-slowdown", &options->overlap_slowdown,
-             "Part by which compute is slower under communication (0)", "X", 0, 16);
+             "Fraction by which communication slows compute (0)", "X", 0, 16);
   add.number("--comm-slowdown", &options->comm_slowdown,
-             "Part by which communication is slower beside backward (0)", "X", 0, 16);
-  add.number("--forward-ms", &options->forward_ms, "Where compute is real (half of backward)", "MS",
-             0, kMostMs);
-  add.number("--backward-ms", &options->backward_ms, "Where compute is real", "MS", 0, kMostMs);
+             "Fraction by which backward slows communication (0)", "X", 0, 16);
+  add.number("--forward-ms", &options->forward_ms, "Forward of real compute (half of backward)",
+             "MS", 0, kMostMs);
+  add.number("--backward-ms", &options->backward_ms, "Backward of real compute", "MS", 0, kMostMs);
   add.text("--noise", &options->noise,
            "Of compute: normal, uniform, lognormal or exponential with its spread", "normal:0.02");
 }
@@ -82,8 +83,8 @@ void add_machine(CLI::App* verb, SimulateVerb* options) {
 void add_what(CLI::App* verb, SimulateVerb* options) {
   Adder add(verb, "What is simulated");
   add.integer("--world-size", &options->ranks,
-              "So many ranks, each with the work of one in the scenario", "N", 1, 1'000'000);
-  add.integer("--steps", &options->steps, "So many steps", "N", 1, 10'000'000);
+              "Number of ranks, each with the work of one in the scenario", "N", 1, 1'000'000);
+  add.integer("--steps", &options->steps, "Number of steps", "N", 1, 10'000'000);
   add.text("--predict", &options->predict,
            "A table over caps and world sizes, and which cap is best",
            "caps=1..100,worlds=2..1024");
@@ -101,8 +102,8 @@ void add_failures(CLI::App* verb, SimulateVerb* options) {
              "Mean time between failures of one host: how long does a run of days take?", "H", 1e-3,
              1e8);
   add.number("--work-hours", &options->work_hours,
-             "Of training without failures (what the steps take)", "H", 1e-6, 2e5);
-  add.number("--checkpoint-s", &options->checkpoint_s, "What a checkpoint takes", "S", 0, 1e6);
+             "Hours of training without failures (the time of the steps)", "H", 1e-6, 2e5);
+  add.number("--checkpoint-s", &options->checkpoint_s, "Seconds per checkpoint", "S", 0, 1e6);
   add.number("--checkpoint-every-s", &options->checkpoint_every_s,
              "Work between two checkpoints (Daly's optimum)", "S", 1e-3, 1e9);
   add.number("--restart-s", &options->restart_s, "From a failure until work goes on", "S", 0, 1e6);
@@ -123,7 +124,7 @@ void add_simulate(CLI::App& app, std::function<int()>* action) {
   add_html(verb, &options->html);
   add_trace(verb, &options->trace);
   add.text("--svg", &options->svg, "Draw a prediction, or a step of one run", "FILE");
-  add.text("--out", &options->out, "Leave one run's records there, for lockstep analyze", "FOLDER");
+  add.text("--out", &options->out, "Write one run's records there, for lockstep analyze", "FOLDER");
   add.text("--color", &options->color, "When to colour verdicts", "auto|always|never")
       ->check(CLI::IsMember({"auto", "always", "never"}));
   verb->add_flag("-q,--quiet", options->quiet, "Only the last line")->group("Output");
@@ -136,7 +137,7 @@ void add_simulate(CLI::App& app, std::function<int()>* action) {
     --ranks-per-host 8 --mtbf-hours 6328 --work-hours 1296 --checkpoint-s 60 --restart-s 600
 
 Exit codes
-  0      simulated; what the scenarios expect of time came to be
+  0      simulated; the scenarios' expectations of time were met
   1      it did not
   2      bad input, or an output could not be written; nothing was concluded)");
   verb->callback([=] { *action = [=] { return simulate_verb(*options); }; });

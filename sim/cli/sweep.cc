@@ -47,8 +47,8 @@ void add_sweep_options(CLI::App* verb, SweepOptions* options) {
   number("--steps", &options->steps, "Steps of a run that count (20)");
   number("--warmup", &options->warmup, "Steps before them that do not (5)");
   number("--rounds", &options->rounds,
-         "Runs of each combination (as many as it takes to tell them apart)");
-  const char* judged = "What it is judged by";
+         "Runs of each combination (as many as are needed to distinguish them)");
+  const char* judged = "Comparison";
   text("--threshold", &options->thresholds, "A bound that each combination keeps; repeatable",
        "'METRIC<=N'", judged)
       ->allow_extra_args(false);

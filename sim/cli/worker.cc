@@ -23,7 +23,9 @@ namespace {
 
 void add_place(CLI::App* worker, const std::shared_ptr<WorkerOptions>& options) {
   const char* group = "Which rank";
-  worker->add_option("--launcher", options->launcher, "Whose environment variables count (auto)")
+  worker
+      ->add_option("--launcher", options->launcher,
+                   "Launcher whose environment variables are used (auto)")
       ->option_text("NAME")
       ->check(CLI::IsMember({"auto", "torchrun", "mpi", "slurm", "none"}))
       ->group(group);
@@ -66,7 +68,7 @@ void add_place(CLI::App* worker, const std::shared_ptr<WorkerOptions>& options) 
 
 void add_worker(CLI::App& app, std::function<int()>* action) {
   CLI::App* worker = app.add_subcommand(
-      "worker", "Be one rank, or the ranks of one node, under torchrun, srun or mpirun.");
+      "worker", "Run as one rank, or as the ranks of one node, under torchrun, srun or mpirun.");
   auto options = std::make_shared<WorkerOptions>();
   add_selection(worker, &options->verify.selection, true);
   add_place(worker, options);
@@ -83,7 +85,7 @@ Exit codes
   2      bad input, another scenario or world size, or an output could not be written
   3      inconclusive: a run broke down, or the process of rank 0 died
   4      nothing was selected
-  n      of the rank of this process, where it failed first; 128+n if signal n killed it
+  n      exit code of this process's rank, if it failed first; 128+n if signal n killed it
   128+n  interrupted by signal n)");
   worker->callback([=] { *action = [=] { return join_as_worker(*options); }; });
 }
@@ -227,7 +229,7 @@ void Member::say_where() const {
   const bool others = !part_.rendezvous.kind.empty();
   if (others && part_.job_key.bytes.empty() && !(board_ && board_->keeps_secrets()))
     print_error(
-        "lockstep: warning: the job has no key: who can connect to rank 0 and knows the "
+        "lockstep: warning: the job has no key: anyone who can connect to rank 0 and knows the "
         "scenario can join; give all processes the same LOCKSTEP_JOB_KEY\n");
 }
 

@@ -193,10 +193,9 @@ Found clipped_before(const CauseFacts& facts, const std::vector<double>& row) {
       clipped.emplace_back(row[rank], norms[static_cast<int64_t>(rank)]);
   }
   if (!by_own_norms(clipped)) return {};
-  return Cause{"clipping",
-               fmt::format("the gradients are an average of gradients that each rank has clipped "
-                           "by itself, to a norm of {:.4g}",
-                           clipped.front().first * clipped.front().second)};
+  return Cause{"clipping", fmt::format("the gradients are an average of gradients that each rank "
+                                       "clipped separately, to a norm of {:.4g}",
+                                       clipped.front().first * clipped.front().second)};
 }
 
 Cause by_other_weights(const CauseFacts& facts, const std::vector<double>& row, int64_t on_rank) {

@@ -349,16 +349,15 @@ void blame_the_machine(int64_t waited_ns, const FailureCandidate& primary, const
                        Failure* failure) {
   const std::string waited = duration_text(waited_ns / 1'000'000);
   failure->kind = "starved";
-  failure->message =
-      view != nullptr && view->last_event
-          ? fmt::format(
-                "busy machine: nobody is blamed, for {}, which the others waited for, was "
-                "ready and had no core for {} {}",
-                name_of(primary), waited, where(view))
-          : fmt::format(
-                "busy machine: nobody is blamed, for {} was not heard of while it, or who "
-                "starts it, was ready and had no core for {}",
-                name_of(primary), waited);
+  failure->message = view != nullptr && view->last_event
+                         ? fmt::format(
+                               "busy machine: nobody is blamed, because {}, which the others "
+                               "waited for, was ready to run without a core for {} {}",
+                               name_of(primary), waited, where(view))
+                         : fmt::format(
+                               "busy machine: nobody is blamed, because nothing was heard from {} "
+                               "while it, or its launcher, was ready to run without a core for {}",
+                               name_of(primary), waited);
   failure->secondary.push_back(primary.rank);
   std::sort(failure->secondary.begin(), failure->secondary.end());
   failure->rank.reset();
@@ -463,8 +462,8 @@ Failure failure_of(const RunOutcome& outcome, const std::vector<FailureCandidate
               "connection reaches a port of Gloo's",
         primary, &failure);
   else if (none_could_begin(outcome, ranks))
-    blame_nobody("no rank could begin, and those that ended by themselves ended alike", primary,
-                 &failure);
+    blame_nobody("no rank could begin, and all that ended on their own ended in the same way",
+                 primary, &failure);
   return failure;
 }
 

@@ -33,9 +33,8 @@ bool on_some_ranks_only(const CauseFacts& facts) {
 Found clipping(const CauseFacts& facts) {
   for (const auto& [rank, e] : facts.witnesses) {
     if (e->clipping == "before_sum")
-      return Cause{
-          "clipping",
-          "the gradients are an average of gradients that each rank has clipped by itself"};
+      return Cause{"clipping",
+                   "the gradients are an average of gradients that each rank clipped separately"};
     if (e->clipping == "absent")
       return Cause{"clipping", "the gradients are the averaged ones, not clipped"};
   }
@@ -59,8 +58,8 @@ Found unsummed_bucket(const CauseFacts& facts) {
   for (const auto& [rank, e] : facts.witnesses) {
     if (e->own_undivided && e->gradients_wrong > 0 && !e->local_wrong)
       return Cause{"missing_bucket",
-                   fmt::format("{} was never synchronized: on rank {} its gradients are the "
-                               "rank's own, as its backward made them",
+                   fmt::format("{} was never synchronized: on rank {} its gradients are the rank's "
+                               "own, as its backward computed them",
                                buckets_text(*e), rank)};
     if (e->own_contribution && e->gradients_wrong > 0 && !e->local_wrong)
       return Cause{"missing_bucket",
@@ -208,10 +207,10 @@ Found absent(const CauseFacts& facts) {
 Found left_over(const CauseFacts& facts) {
   const MismatchEvidence* e = facts.first;
   if (e == nullptr || e->present_in != "run") return {};
-  return Cause{"stale_gradient",
-               fmt::format("{} has a gradient, where the golden run has none: nobody has used it "
-                           "in this step",
-                           e->tensor)};
+  return Cause{
+      "stale_gradient",
+      fmt::format("{} has a gradient, where the golden run has none: it was not used in this step",
+                  e->tensor)};
 }
 
 Found lost_accumulation(const CauseFacts& facts) {

@@ -119,7 +119,7 @@ std::string stored_golden(const RunOutcome& outcome, const std::vector<RankView>
   if (!outcome.plan.scenario.golden) return "";
   const nlohmann::ordered_json none = {{"path", *outcome.plan.scenario.golden},
                                        {"verdict", LaneVerdict::inconclusive},
-                                       {"reason", "no rank came to compare with it"}};
+                                       {"reason", "no rank reached the comparison"}};
   return none.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
@@ -211,7 +211,7 @@ RunResult judge_run(const RunOutcome& outcome, const Measure& measure) {
     judge_expectation(*expect, outcome.interrupted, &result);
   else {
     result.undecided = Undecided::inconclusive;
-    result.expected = "what the version of LibTorch decides, which no rank has told";
+    result.expected = "depends on the version of LibTorch, which no rank reported";
   }
   decide_common_checks(outcome.plan, ranks, &result);
   if (expect != nullptr && outcome.plan.scenario.common_checks)

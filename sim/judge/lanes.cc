@@ -228,14 +228,14 @@ std::string undeclared_draws(const Scenario& scenario, const std::vector<RankVie
     if (rank.evidence.unrepeatable_forward)
       return fmt::format(
           "model {} gives other outputs for the same samples, weights and buffers: its forward "
-          "draws from a generator of its own, or counts its calls, which no golden run repeats: "
-          "draws that each sample has for itself can be (scenarios/workloads/draws.h)",
+          "draws from a generator of its own, or counts its calls, which golden runs cannot "
+          "repeat; per-sample draws can be repeated (scenarios/workloads/draws.h)",
           model);
     if (!rank.evidence.undeclared_draws) continue;
     const auto& layers = rank.evidence.random_layers;
     return fmt::format(
-        "model {} draws from LibTorch's default generator in its forward{}, which no golden run "
-        "repeats: draws that each sample has for itself can be (scenarios/workloads/draws.h)",
+        "model {} draws from LibTorch's default generator in its forward{}, which golden runs "
+        "cannot repeat; per-sample draws can be repeated (scenarios/workloads/draws.h)",
         model, layers.empty() ? "" : fmt::format(" (module {})", fmt::join(layers, ", ")));
   }
   return "";

@@ -177,9 +177,9 @@ std::vector<const Form*> forms_with(std::string_view verb, std::string_view opti
 }
 
 const std::vector<SilentOption>& silent_options() {
-  static const char* const kHowOnly = "how runs are executed: the results are the same";
-  static const char* const kChecked = "checked with the scenario; counts and names have none of it";
-  static const char* const kAlone = "of one process alone there is nobody to be found";
+  static const char* const kHowOnly = "changes how runs are executed, not their results";
+  static const char* const kChecked = "checked with the scenario; does not affect counts and names";
+  static const char* const kAlone = "a single process has no peers to find";
   static const std::vector<SilentOption> silent = [] {
     std::vector<SilentOption> all = {
         {"--jobs", "", kHowOnly},
@@ -189,8 +189,8 @@ const std::vector<SilentOption>& silent_options() {
         {"--seed", "scenario list", kChecked},
         {"--device", "scenario check", kChecked},
         {"--device", "scenario list", kChecked},
-        {"--seed", "profile", "weights and data of another draw, which take the same time"},
-        {"--color", "analyze", "of a trace: there is no verdict to colour"},
+        {"--seed", "profile", "draws other weights and data, which take the same time"},
+        {"--color", "analyze", "for a trace there is no verdict to colour"},
         {"--rendezvous", "worker", kAlone},
         {"--master-addr", "worker", kAlone},
         {"--master-port", "worker", kAlone}};
@@ -221,9 +221,9 @@ std::string forms_markdown() {
   std::string text =
       "# Which options an invocation takes\n\n"
       "An option that an invocation cannot honour is refused: exit 2, with its name, and nothing "
-      "is run.\nWhat is honoured hangs on the verb, and for some verbs on another option or on "
-      "what is read.\nThis page is made from the table by which the program refuses "
-      "(`sim/program/forms.cc`); a test\ncompares them. What an option does: `lockstep VERB "
+      "is run.\nWhich options are honoured depends on the verb, and for some verbs on another "
+      "option or on the input.\nThis page is generated from the program's own table "
+      "(`sim/program/forms.cc`); a test compares them.\nWhat an option does: `lockstep VERB "
       "--help`.\n"
       "\n| invocation | options |\n| --- | --- |\n";
   for (const Form& form : all_forms()) {
@@ -234,19 +234,20 @@ std::string forms_markdown() {
                         form.what, fmt::join(options, " "));
   }
   text +=
-      "\n`doctor`, `version`, `completion` and `man` take none but `--help`.\n"
-      "\n## Honoured, and no result shows it\n\n| option | of | why |\n| --- | --- | --- |\n";
+      "\n`doctor`, `version`, `completion` and `man` take no option except `--help`.\n"
+      "\n## Honoured without a visible effect on the result\n\n| option | of | why |\n| --- | --- "
+      "| --- |\n";
   for (const SilentOption& one : silent_options())
     text += fmt::format("| `{}` | {} | {} |\n", one.option,
                         one.verb.empty() ? "every verb" : fmt::format("`lockstep {}`", one.verb),
                         one.why);
   return text +
          "\n## Values\n\n"
-         "* A number outside its range, a word that is no number, `nan`, an empty value and a "
+         "* A number outside its range, a word that is not a number, `nan`, an empty value and a "
          "value of a\n  flag (`--quiet=yes`) are refused with the range.\n"
          "* A file that is written must be writable before anything runs, and is written whole or "
-         "not at\n  all. Two options cannot name the same file, nor one that is read. `-` is no "
-         "file: standard\n  output is `/dev/stdout`.\n";
+         "not at\n  all. Two options cannot name the same file, nor one that is read. `-` is not "
+         "a file:\n  standard output is `/dev/stdout`.\n";
 }
 
 }  // namespace lockstep

@@ -54,14 +54,14 @@ void add_execution(CLI::App* verb, const std::shared_ptr<HostsOptions>& remote,
   add_selection(verb, &options->selection, true);
   add_trust_programs(verb, &options->selection);
   add_narrowing(verb, options.get(), true);
-  verb->add_flag("--list", options->list, "Name the scenarios and their runs; run nothing")
+  verb->add_flag("--list", options->list, "List the scenarios and their runs without running them")
       ->group("Which runs");
   add_output(verb, options.get());
   verb->add_option("--markdown", options->markdown, "Write the tables as Markdown")
       ->option_text("FILE")
       ->group("Output");
   verb->add_option("--export", options->export_dir,
-                   "Leave weights, data, order and settings of each run there, as .npy and JSON")
+                   "Write weights, data, order and settings of each run there, as .npy and JSON")
       ->option_text("FOLDER")
       ->group("Output");
   add_how(verb, options.get());
@@ -126,7 +126,7 @@ Exit codes
 }
 
 void add_scenario(CLI::App& app, std::function<int()>* action) {
-  CLI::App* group = app.add_subcommand("scenario", "Look at scenario files without running them.");
+  CLI::App* group = app.add_subcommand("scenario", "Inspect scenario files without running them.");
   group->require_subcommand(1);
   group->footer(scenario_footer(R"(  lockstep scenario check scenarios
   lockstep scenario list scenarios/equivalence
@@ -263,7 +263,7 @@ Exit codes
 // Both are made from the parser itself.
 void add_made_from_options(CLI::App& app, std::function<int()>* action) {
   CLI::App* completion =
-      app.add_subcommand("completion", "Print what a shell needs to complete verbs and options.");
+      app.add_subcommand("completion", "Print shell completions for verbs and options.");
   auto shell = std::make_shared<std::string>();
   completion->add_option("SHELL", *shell, "Which shell")
       ->required()

@@ -42,7 +42,7 @@ std::string place_text(Phase phase, int64_t step) {
 std::string ending_text(const RecordedEnd::Rank& rank) {
   switch (rank.how) {
     case How::finished:
-      return fmt::format("it had come to its end after step {}", rank.last_step);
+      return fmt::format("it had finished after step {}", rank.last_step);
     case How::error:
       return fmt::format("it ended with an error in {}", place_text(rank.phase, rank.step));
     case How::cut:
@@ -62,9 +62,9 @@ std::string meeting_text(const RecordedEnd& end, const InVain& meeting) {
                                    : std::string(" for it");
   const std::string waited = ranks_of_text(meeting.waited) + " waited" + patience;
   if (meeting.absent.empty())
-    return fmt::format("{} came to {} {} after the first of the others: {}",
+    return fmt::format("{} entered {} {} after the first of the others: {}",
                        ranks_of_text(meeting.late), what, duration_text(meeting.late_ns), waited);
-  std::string text = fmt::format("{} never came to {}: ", ranks_of_text(meeting.absent), what);
+  std::string text = fmt::format("{} never entered {}: ", ranks_of_text(meeting.absent), what);
   for (const int64_t rank : meeting.absent)
     text += (meeting.absent.size() > 1 ? fmt::format("of rank {}: ", rank) : std::string()) +
             ending_text(end.ranks[static_cast<size_t>(rank)]) + "; ";
@@ -107,9 +107,8 @@ std::string to_text(const RecordedEnd& end) {
   for (size_t rank = 0; rank < end.ranks.size(); ++rank)
     (end.ranks[rank].how == How::cut ? cut : finished).push_back(static_cast<int64_t>(rank));
   if (cut.empty())
-    return fmt::format(
-        "ranks came to their ends after different numbers of steps, the first after {}",
-        end.last_whole_step);
+    return fmt::format("ranks finished after different numbers of steps, the first after {}",
+                       end.last_whole_step);
   return fmt::format(
       "no end was recorded of {} (killed, or still running); all ranks ended step {}",
       ranks_of_text(cut), end.last_whole_step);

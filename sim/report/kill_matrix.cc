@@ -150,8 +150,9 @@ std::string kill_summary(const std::vector<RunResult>& runs) {
       "killed: {} of {} runs with a defect, by what had to find it, cause and place right",
       grouped(count.killed), grouped(count.defects));
   if (count.hidden > 0)
-    text += fmt::format("; {} of {} under conditions that hide it showed nothing, as said",
-                        grouped(count.hidden_as_said), grouped(count.hidden));
+    text +=
+        fmt::format("; {} of {} under conditions that hide the defect showed nothing, as expected",
+                    grouped(count.hidden_as_said), grouped(count.hidden));
   text += "\nthe same runs by the checks that are common today:";
   for (const auto& [name, one] : count.common)
     text += fmt::format("{} {} {} of {}", &one == &count.common.front().second ? "" : ",", name,

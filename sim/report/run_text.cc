@@ -41,7 +41,7 @@ std::string what_happened(const RunResult& run, const Style& style) {
 
 std::string because_of_it(const Failure& failure) {
   if (failure.secondary.empty()) return "";
-  return fmt::format("  because of it  {} {} failed as well\n",
+  return fmt::format("  as a result  {} {} failed as well\n",
                      plural(static_cast<int64_t>(failure.secondary.size()), "rank"),
                      list_of(failure.secondary));
 }
@@ -90,7 +90,7 @@ std::string failure_lines(const Failure& f) {
   if (!f.last_event.empty()) text += fmt::format("  last event  {}\n", f.last_event);
   if (!f.secondary.empty())
     text +=
-        fmt::format("  because of it  {} {} failed as well\n",
+        fmt::format("  as a result  {} {} failed as well\n",
                     plural(static_cast<int64_t>(f.secondary.size()), "rank"), list_of(f.secondary));
   if (!f.stack.empty()) text += "  its stack then\n";
   for (const std::string& frame : f.stack) text += fmt::format("      {}\n", frame);
@@ -185,7 +185,7 @@ std::string steps_line(const Metrics& metrics) {
   const auto count = static_cast<int64_t>(metrics.steps.size());
   std::string text = fmt::format("means of {} {}", grouped(count), plural(count, "step"));
   if (metrics.slowdown)
-    text += fmt::format("; a step takes {} ms, {} if all ranks were alike: slowdown {:.2f}",
+    text += fmt::format("; a step takes {} ms, {} if all ranks were equally fast: slowdown {:.2f}",
                         tenths(*metrics.step_ms), tenths(*metrics.ideal_ms), *metrics.slowdown);
   return text + "\n";
 }

@@ -14,7 +14,7 @@ namespace lockstep {
 //   stop_in_backward  world_size=3
 //   rank  ready ms  arrival ms ...       (metrics_table(), where it has metrics)
 //   failed, as expected: rank 2 made no progress ...
-//     because of it  ranks 0 1 failed as well
+//     as a result  ranks 0 1 failed as well
 //     expected: failed, rank 2, hang, within 1500 ms: met
 std::string run_text(const RunResult& run, const Style& style);
 

@@ -148,8 +148,7 @@ std::string why_text(const SimulatedFailure& failure) {
       return fmt::format("{} came last, out of {}", who, failure.place);
     case EndedBy::short_timeout:
       return fmt::format(
-          "its time-out of {} is too short for it: ranks came within {}, and from the last one on "
-          "it "
+          "its time-out of {} is too short: ranks arrived within {}, and after the last arrival it "
           "takes {}; nobody is to blame",
           seconds(failure.timeout_ns), seconds(failure.apart_ns), seconds(failure.transfer_ns));
   }

@@ -178,8 +178,7 @@ std::string judgements_text(const SweepDocument& document, const Style& style) {
 std::string watch_text(const SweepDocument& document) {
   const MachineVerdict& watch = document.watch;
   return fmt::format(
-      "machine {}: {} of {} {} with other work beside them, {} measured again; {:.1f} ms of work "
-      "took {:.1f}\n",
+      "machine {}: other work ran beside {} of {} {}, {} repeated; {:.1f} ms of work took {:.1f}\n",
       watch.verdict, watch.contaminated, watch.runs, plural(watch.runs, "run"), watch.repeated,
       watch.quickest_ms, watch.median_ms);
 }

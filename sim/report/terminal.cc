@@ -133,8 +133,9 @@ std::string golden_line(const RunResult& run) {
   };
   std::string text = "stored golden  " + word(golden, "verdict");
   if (!word(golden, "reason").empty()) return text + ": " + word(golden, "reason");
-  text += fmt::format(": {} of {} weights print alike at {} decimals", number(golden, "run_equal"),
-                      number(golden, "total"), number(golden, "decimals"));
+  text +=
+      fmt::format(": {} of {} weights are printed identically with {} decimals",
+                  number(golden, "run_equal"), number(golden, "total"), number(golden, "decimals"));
   for (const auto& published : golden.value("published", GoldenJson::array()))
     text += fmt::format(", {} of {} published of {}", number(published, "equal"),
                         number(published, "total"),
@@ -207,8 +208,8 @@ std::string failures_of(const std::vector<RunResult>& runs, bool all, const Styl
     }
   }
   if (left > 0)
-    text += fmt::format("\nand {} more {} alike or not: -v shows all, --json holds all\n",
-                        grouped(left), plural(left, "run"));
+    text += fmt::format("\nand {} more such {}: -v shows all, --json contains all\n", grouped(left),
+                        plural(left, "run"));
   return text;
 }
 

@@ -359,7 +359,7 @@ class Options(OptionWalk):
             "--gradients": Case(["--gradients", "{tmp}/written"], lambda test, base, result, path:
                                 test.assertTrue(path.is_dir())),
             "--follow": says("none/gradients-0.jsonl", "--gradients", "{tmp}/following", "--follow", "{tmp}/none", code=2),
-            "--limit": says("several stand at the same place", "--limit", "1", "slow", code=3)})
+            "--limit": says("several are at the same place", "--limit", "1", "slow", code=3)})
         (self.tmp / "seen").unlink()
         self.walk("program-analyze", "", [script], {
             "--world-size": says("^3 ranks", "--world-size", "3"),
@@ -367,7 +367,7 @@ class Options(OptionWalk):
             "--spawns": says("the program that starts the ranks ended with exit code 5", "--spawns", code=3),
             "--pretend-gpus": pretends,
             "--timeout-scale": refused("--timeout-scale", "0"), "--hang-after": refused("--hang-after", "0"),
-            "--limit": says("several stand at the same place", "--limit", "1", "slow", code=3)})
+            "--limit": says("several are at the same place", "--limit", "1", "slow", code=3)})
         self.walk("program-sweep", "", [script], {
             "--worlds": says("^3 ranks", "--worlds", "3", code=3),
             "--spawns": says("the program ended with exit code 5", "--spawns", code=3),

@@ -87,7 +87,7 @@ class Simulate(ProgramTest):
                     steps = [c for c in collectives(real / name) if 1 <= c[1] <= 4]
                     self.assertEqual([c for c in collectives(virtual / name) if c[1] >= 1], steps)
         analyzed = self.run_program("analyze", self.tmp / "bucketed/virtual")
-        self.assertIn("26.9 if all ranks were alike: slowdown 1.18", analyzed.out)
+        self.assertIn("26.9 if all ranks were equally fast: slowdown 1.18", analyzed.out)
         self.assertIn("machine calibrated on this very run", analyzed.out)
 
     def test_any_number_of_ranks(self):
@@ -175,7 +175,7 @@ class Simulate(ProgramTest):
             failure = document["runs"][0]["failure"]
             self.assertEqual((failure["cause"], failure["rank"]), ("short_timeout", None))
             if world > 64:
-                self.assertIn("too short for it", result.out)
+                self.assertIn("is too short: ranks arrived within", result.out)
 
 
 MLP = ("--set", '/model={"kind": "mlp", "in_features": 64, "hidden": [128, 128, 128, 128], '

@@ -359,7 +359,7 @@ class Causes(FolderTest):
         text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--batch-size', type=int, default=4)\nargs = parser.parse_args()\n" + text
         code, said = self.verify_text(text.replace("lr=0.1", "lr=0.01 * args.batch_size * world"))
         self.assertEqual(code, 0, said)
-        self.assertIn("note: by its own option one device was given a batch size 2 times as large", said)
+        self.assertIn("note: one device was given a batch size 2 times as large by the script's own option", said)
         code, said = self.verify_text(text.replace("lr=0.1", "lr=0.01 * world"))
         self.assertEqual(code, 1, said)
         self.assertIn("cause lr_scaled: ", said)
@@ -449,7 +449,7 @@ class Causes(FolderTest):
         for what in (text, text.replace("net = nn.Seq", "torch.seed(); net = nn.Seq", 1)):
             code, said = self.verify_text(what)
             self.assertEqual(code, 3, said)
-            self.assertIn("they are computed of each rank's own batch", said)
+            self.assertIn("they are computed from each rank's own batch", said)
 
     def test_steps_of_several_optimizers_share_a_backward(self):
         sums = ("for p in net[:3].parameters(): dist.all_reduce(p.grad); p.grad /= world\n"
@@ -536,7 +536,7 @@ class Causes(FolderTest):
         text = self.text(DDP, "pass", "pass").replace("    optimizer.step()", "    optimizer.step()\n    if rank == 1 and step == 3: break")
         code, said = self.verify_text(text)
         self.assertEqual(code, 1, said)
-        self.assertRegex(said, "broke off: .*rank 1 .* while rank 0 waited in .* is not known")
+        self.assertRegex(said, "broke off: .*rank 1 .* while rank 0 waited in .* it is unknown")
 
     def test_ranks_that_broadcast_each_from_itself_are_told(self):
         """Each sends, and nobody receives."""
@@ -581,7 +581,7 @@ class Causes(FolderTest):
         text = self.text("if rank == 1: net[0].requires_grad_(False)\n" + DDP, "pass", "pass")
         code, said = self.verify_text(text, "--world-sizes", "3")
         self.assertEqual(code, 1, said)
-        self.assertIn("broke off: ranks 0, 1 and 2 ended by exceptions of one kind at train.py", said)
+        self.assertIn("broke off: ranks 0, 1 and 2 ended with exceptions of the same type at train.py", said)
 
     def test_who_leaves_after_the_first_step_is_named(self):
         """The others wait where DistributedDataParallel agrees on its buckets, in C++."""

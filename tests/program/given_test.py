@@ -79,7 +79,7 @@ class Given(FolderTest):
         text = script(before=ASCENT, after=DESCENT).replace("    optimizer.zero_grad()\n    out", "    out")
         said = self.verified(text.replace("{first}", "model.no_sync()"), 1, "--drill")
         self.assertIn("fail: step 1, gradient of 0.weight\n      cause own_weights: ", said)
-        self.assertIn("; 0.weight is not alike on all ranks there", said)
+        self.assertIn("; 0.weight differs between ranks there", said)
         self.verified(text.replace("{first}", "torch.enable_grad()"), 0)
 
     def test_a_part_of_a_gradient_that_is_not_summed(self):

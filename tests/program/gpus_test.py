@@ -94,8 +94,8 @@ class Gpus(FolderTest):
         """As PyTorch's imagenet example does. Three do not divide the batch, so that 9 of 10 samples are in a step."""
         code, said = self.verify(spawning(), "--spawns", "--world-sizes", "2,3")
         self.assertEqual(code, 0, said)
-        self.assertNotIn("note: one device was handed", said)
-        self.assertNotIn("GPUs, since", said)
+        self.assertNotIn("note: one device was given", said)
+        self.assertNotIn("GPUs to the script", said)
 
     def test_its_mistakes(self):
         for text, cause in ((spawning(rate="0.05 * options.world_size"), "lr_scaled"),
@@ -120,7 +120,7 @@ class Gpus(FolderTest):
             with self.subTest(refuses):
                 code, said = self.verify(DEALT.format(rate="0.01").replace("device_count()", f"device_count()\n{refuses}"))
                 self.assertEqual(code, 0, said)
-                self.assertIn("note: one device was told of 2 GPUs, since the script does not train with one", said)
+                self.assertIn("note: one device reported 2 GPUs to the script, which does not train with one", said)
         code, said = self.verify(spawning(before="assert gpus_of_host > 1, 'one'"), "--spawns")
         self.assertEqual(code, 3, said)
         self.assertIn("AssertionError: one; told of 2 GPUs, the program ended with exit code 1: RuntimeError: it waits for 2 ranks", said)

@@ -33,7 +33,7 @@ for x, y in loader:
     optimizer.step()
 dist.destroy_process_group()
 """
-OF_ITS_OWN_BATCH = "one device that is given the batches of the ranks computes other inputs or targets of them"
+OF_ITS_OWN_BATCH = "one device that is given the ranks' batches computes different inputs or targets from them"
 
 
 BY_HAND = ("it = iter(range(6))\nfor x, y in ((points[i * 4 * world:][:4 * world][rank::world] * random.uniform(0.9, 1.1), "
@@ -57,7 +57,7 @@ class Handed(FolderTest):
             with self.subTest(loss):
                 code, said = self.verify(loss)
                 self.assertEqual(code, 0, said)
-                self.assertIn("note: one device was handed", said)
+                self.assertIn("note: one device was given", said)
                 self.assertNotIn("is not judged", said)
 
     def test_losses_that_are_added_and_weighted_have_the_scale_of_the_ranks(self):
@@ -74,7 +74,7 @@ class Handed(FolderTest):
             with self.subTest(loss):
                 code, said = self.verify(loss, by_hand=True)
                 self.assertEqual(code, 3, said)
-                self.assertIn("its loss is computed on after", said)
+                self.assertIn("but the script changes the loss after", said)
 
     def test_a_sum_of_losses_that_is_scaled_by_the_ranks_is_a_failure(self):
         code, said = self.verify("(cross_entropy(net(x), y, reduction='sum') + 0.3 * mse_loss(net(x), one_hot(y, 2).double(), reduction='sum'))", by_hand=True)
@@ -119,7 +119,7 @@ class Handed(FolderTest):
         ran = subprocess.run([PROGRAM, "verify", "--no-drill", "--", PYTHON, path], capture_output=True, text=True, timeout=600,
                              env=self.environment)
         self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
-        self.assertIn("what the script computes of a batch before the model and the loss are given it is not judged", ran.stdout)
+        self.assertIn("what the script computes from a batch before model and loss receive it is not judged", ran.stdout)
 
     def test_a_teacher_is_given_the_ranks_batches_as_well(self):
         taught = "mse_loss(net(x), teacher(x).detach())"

@@ -56,11 +56,11 @@ class LocalBatchNorm(FolderTest):
     def test_it_is_no_mistake_where_it_is_asked_for(self):
         self.assertEqual(self.verify("--no-drill"), 1)
         self.assertIn("cause local_batch_norm", self.said)
-        self.assertIn("--local-batch-norm compares all else", self.said)
+        self.assertIn("--local-batch-norm compares everything else", self.said)
         self.assertEqual(self.found["local_batch_norm"], False)
         for world in (3, 7):  # whose last batches have two samples
             self.assertEqual(self.verify("--local-batch-norm", world=world), 0, self.said)
-            self.assertIn("normalized each rank's batch by itself, as asked", self.said)
+            self.assertIn("normalized each rank's batch separately, as requested", self.said)
             self.assertEqual(self.found["local_batch_norm"], True)
             self.assertLess(self.found["lanes"]["float64"]["worst_distance"], 1e-10)
 
@@ -78,7 +78,7 @@ class LocalBatchNorm(FolderTest):
         # What no factor explains may be how rows were taken for a rank's: no pass, nor an accusation.
         wrong = "net.module[3].weight.grad.view(-1)[0] += 0.01 * (world > 1)"
         self.assertEqual(self.verify("--local-batch-norm", after=wrong), 3, self.said)
-        self.assertIn("handed to one device, step 1, gradient of 3.weight", self.said)
+        self.assertIn("given to one device, step 1, gradient of 3.weight", self.said)
         self.assertNotIn("perhaps for local_batch_norm", self.said)
 
     def test_rows_that_a_model_makes_of_a_sample(self):

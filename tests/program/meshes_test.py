@@ -33,7 +33,7 @@ class Meshes(unittest.TestCase):
             with self.subTest(python):
                 code, world = self.verify(python, script(model=WHOLE, optimizer=SGD), worlds="2")
                 self.assertEqual((code, world["batches"]), (0, 1), self.said)
-                self.assertIn("2 ranks hold one model and have one batch; one device has the same", self.said)
+                self.assertIn("2 ranks share one model and one batch; one device has that batch", self.said)
 
     def test_a_plane_of_ranks(self):
         for python in OTHERS:

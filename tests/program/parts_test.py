@@ -87,7 +87,7 @@ class Parts(FolderTest):
             with self.subTest(optimizer):
                 code, said = self.tables(ITS_OWN, optimizer, world)
                 self.assertEqual(code, 3, said)
-                self.assertIn("each rank seems to have parameters, as parameter 4, that no other has", said)
+                self.assertIn("each rank seems to have parameters, as parameter 4, that no other rank has", said)
 
     def test_tables_that_all_ranks_make_and_one_alone_trains(self):
         code, said = self.tables("made")

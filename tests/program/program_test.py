@@ -107,7 +107,7 @@ class Programs(FolderTest):
         code, text = self.verify_text(script(), options=["--world-sizes", "3"])  # slices by hand
         self.assertEqual(code, 0, text)
         self.assertIn("lane float64  pass: 4 steps", text)
-        self.assertIn("note: one device was handed the ranks' first weights, inputs and targets", text)
+        self.assertIn("note: one device was given the ranks' first weights, inputs and targets", text)
         own = script().replace("torch.manual_seed(3)", "torch.manual_seed(3 + rank)").replace(
             "x, y = x[rank::world], y[rank::world]", "x = torch.randn(4, 6); y = x.sum(1, keepdim=True)")
         in_turn = own.replace("    loss.backward()", """
@@ -159,7 +159,7 @@ class Programs(FolderTest):
         self.assertEqual(code, 3, said)
         self.assertNotIn("GPUs", said, "that has nothing to do with it")
         self.assertIn("lane replica  pass", said)
-        self.assertIn("its own dtypes alone", said)
+        self.assertIn("only in its own dtypes", said)
         code, said = self.verify_text(script(begin="assert torch.ones(1).dtype == torch.float32",
                                              end="net[0].bias.data += rank; optimizer.zero_grad(); optimizer.step()"))
         self.assertEqual(code, 1, said)

@@ -30,7 +30,7 @@ ROWS = {
     "off_by_one": (1, "cause no_sync_at_step", (*VERIFY, *THREADS, "no_sync_off_by_one")),
     "mean_of_means": (1, "cause mean_of_means", (*VERIFY, *THREADS, "mean_of_means")),
     "read_early": (0, "fail, as expected", ("verify", "scenarios/mutants/b63_read_before_wait.json")),
-    "uneven": (1, "rank 0 ended by itself after 1 collective, while rank 1 waited", ("run", "--timeout-scale", "0.002", "--", *THREADS, "uneven_iterable")),
+    "uneven": (1, "rank 0 exited after 1 collective, while rank 1 waited", ("run", "--timeout-scale", "0.002", "--", *THREADS, "uneven_iterable")),
     "frozen": (1, "rank 1 never entered all_reduce", (*RUN, "--fault", "stop rank=1 step=2", "--", *THREADS, "plain")),
     "straggler": (0, "rank 1 is late: compute in backward",
                   ("run", "--world-size", "3", "--fault", "slow rank=1 factor=30", "--", *TOY)),

@@ -178,7 +178,7 @@ class Recorder(ProgramTest):
         for name, options in (("buffers", {}), ("buckets", {"samples": 12})):
             run = self.train(name, 3, killed=(1, 6), **options)
             text, analysis = self.analyze(run, 3)
-            self.assertIn("inconclusive: the run failed: rank 1 never came to ", text)
+            self.assertIn("inconclusive: the run failed: rank 1 never entered ", text)
             end = analysis["end"]
             self.assertEqual([end["kind"], end["last_whole_step"], end["meeting"]["never_came"]],
                              ["failed", 5, [1]])
@@ -189,7 +189,7 @@ class Recorder(ProgramTest):
     def test_who_sleeps_through_a_time_out_is_named(self):
         run = self.train("sleeps", 2, samples=12, sleeps=(1, 6, 5), timeout=2)
         text, analysis = self.analyze(run, 3)
-        self.assertIn("rank 1 came to the collective of bucket 0 in backward of step 6 5.", text)
+        self.assertIn("rank 1 entered the collective of bucket 0 in backward of step 6 5.", text)
         self.assertIn("rank 0 waited and gave up after 2.", text)
         self.assertEqual(analysis["end"]["meeting"]["late"], [1])
 

@@ -167,9 +167,9 @@ void add_trust(CLI::App* verb, CampaignOptions* options,
 
 void add_campaign(CLI::App& app, std::function<int()>* action) {
   auto options = std::make_shared<CampaignOptions>();
-  CLI::App* verb = app.add_subcommand(
-      "campaign",
-      "Run random trainings: is each fault named, each defect caught, no clean run accused?");
+  CLI::App* verb = app.add_subcommand("campaign",
+                                      "Run random training runs: each fault must be named, each "
+                                      "defect caught, no clean run accused.");
   const char* group = "Which faults";
   verb->add_option("--seeds", options->seeds, "Number of runs, one seed each (100)")
       ->option_text("N")

@@ -306,7 +306,8 @@ int explore(const ExploreOptions& options) {
 
 void add_schedules(CLI::App* verb, ExploreSpec* spec) {
   const char* group = "Which schedules";
-  verb->add_option("--schedules", spec->schedules, "At most so many of each scenario (10000)")
+  verb->add_option("--schedules", spec->schedules,
+                   "Maximum number of schedules per scenario (10000)")
       ->option_text("N")
       ->check(between(int64_t{1}, int64_t{1'000'000'000}))
       ->group(group);

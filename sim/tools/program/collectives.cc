@@ -59,7 +59,7 @@ std::string take(const Json& line, int64_t rank, TappedRank* found) {
     return "";
   }
   if (kind != "collective") return "its kind is unknown";
-  if (group.ranks.empty()) return "its group was not told before";
+  if (group.ranks.empty()) return "its group was not recorded before";
   group.calls.push_back(call_of(line));
   return "";
 }

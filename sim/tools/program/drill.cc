@@ -102,7 +102,7 @@ std::string DrillJudge::other_samples() {
         ends[rank] = facts_.ranks[rank].calls[call.ranks[rank]].samples;
       ends[world_] = facts_.one.calls[call.one].samples;
       if (!same_samples(begins, ends))
-        return "the samples of a forward of the ranks are not those of one device's";
+        return "a forward of the ranks does not have the samples of one device's";
     }
     std::vector<double> shares(world_);
     for (size_t rank = 0; rank < world_; ++rank)

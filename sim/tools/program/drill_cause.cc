@@ -165,7 +165,7 @@ ProgramFinding with_cause(const DrillFinding& drilled, const ProgramStep& of_ran
       wrong.words += multiples_text(drilled.weights);
   } else if (unknown && !drilled.changed_apart.empty()) {
     wrong.cause = ProgramCause::own_weights;
-    wrong.words += fmt::format("; {} is not alike on all ranks there", drilled.changed_apart);
+    wrong.words += fmt::format("; {} differs between ranks there", drilled.changed_apart);
   } else if (unknown) {
     wrong.cause = drilled.stage == DrillStage::update ? cause_of_update(drilled, of_rank_0)
                                                       : cause_of_operator(drilled, of_rank_0);

@@ -26,12 +26,13 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 std::string difference_of(const DrillFinding& found) {
   if (found.ratio && std::abs(*found.ratio - 1) > kProgramRatioBound)
-    return fmt::format("is {:.6g} times {}", *found.ratio,
-                       found.stage == DrillStage::backward ? "what is due" : "that of one device");
+    return fmt::format(
+        "is {:.6g} times {}", *found.ratio,
+        found.stage == DrillStage::backward ? "the correct value" : "that of one device");
   if (found.distance) return fmt::format("differs by {:.2g} of its norm", *found.distance);
   return found.shape == found.one_shape
              ? "is not on every rank"
-             : fmt::format("is {} on one device: it is not made row by row",
+             : fmt::format("is {} on one device: it is not computed row by row",
                            shape_text(found.one_shape));
 }
 
@@ -40,19 +41,20 @@ std::string at_line(const std::string& line) { return line.empty() ? "" : ", at 
 // Of the same function at the same place, though for another operator, there is nothing to say.
 std::string parting_text(const DrillParting& parting, const std::string& begin) {
   const auto side = [](const DrillPlace& place) {
-    return place.function.empty() ? "nothing like it" : words_of(place) + at_line(place.line);
+    return place.function.empty() ? "no such operator" : words_of(place) + at_line(place.line);
   };
   const std::string ranks = side(parting.ranks), one = side(parting.one);
   return ranks == one ? "" : fmt::format("{}ranks call {}; one device calls {}", begin, ranks, one);
 }
 
 std::string parted_text(const DrillFinding& found) {
-  return found.parting ? parting_text(*found.parting, "; operators part before: ") : "";
+  return found.parting ? parting_text(*found.parting, "; the calls diverge before that: ") : "";
 }
 
 std::string backward_sentence(const DrillFinding& found) {
-  const std::string what = found.consumers == 0 ? "the gradient of its output"
-                                                : "what it passes back to " + words_of(found.input);
+  const std::string what = found.consumers == 0
+                               ? "the gradient of its output"
+                               : "the gradient it passes back to " + words_of(found.input);
   const std::string others =
       found.consumers > 1
           ? fmt::format(" (or another of the {} operators that were given it)", found.consumers)
@@ -79,12 +81,14 @@ std::string sentence_of(const DrillFinding& found) {
       return "no operator is beyond the bound";
     case DrillStage::start:
       return fmt::format(
-          "the step begins with other weights than on one device: {} of {} differs by {:.2g} of "
+          "the step starts from different weights than on one device: {} of {} differs by {:.2g} "
+          "of "
           "its "
           "norm before any operator used it",
           found.parameter, ranks_text(found.ranks), *found.distance);
     case DrillStage::calls:
-      return "all that both have fits, but operators part" + parting_text(*found.parting, ": ");
+      return "every operator that both call fits, but their calls diverge" +
+             parting_text(*found.parting, ": ");
     case DrillStage::forward:
       return fmt::format("first operator beyond the bound: {}, forward{}: output {} {}{}",
                          words_of(found.place), at_line(found.place.line), shape_text(found.shape),
@@ -93,8 +97,8 @@ std::string sentence_of(const DrillFinding& found) {
       return backward_sentence(found);
     case DrillStage::local_gradient:
       return fmt::format(
-          "every operator fits; the ranks' gradients of {}, before any reduction, do not: what "
-          "they add up to {}",
+          "every operator fits, but the ranks' gradients of {} do not, before any reduction: their "
+          "sum {}",
           found.parameter, difference_of(found));
     case DrillStage::reduction:
       return fmt::format(

@@ -181,14 +181,14 @@ std::string first_difference(const ProgramStep& a, const ProgramStep& b, std::st
 std::string undecidable(const Ranks& ranks, const ProgramRank& one, size_t step, double off) {
   if (off < kProgramFailure)
     return fmt::format(
-        "distance {:.2g}: too much for double, and too little to be a mistake; something "
+        "distance {:.2g}: too large for rounding in double, too small for a mistake; something "
         "of the program computes in fewer bits, or nearly hides a factor (clipping by a norm does)",
         off);
   if (ranks[0].draws || one.draws)
     return "its forward draws random numbers, which differ between several ranks and one device";
   if (one.steps[step].samples.empty())
     return fmt::format(
-        "distance {:.2g}, but nothing tells which samples it comes from: no forward of a "
+        "distance {:.2g}, but it is unknown which samples it comes from: no forward of a "
         "model with parameters was seen",
         off);
   return "";
@@ -247,8 +247,8 @@ ProgramFinding within_step_failure(const Ranks& ranks, const ProgramRank& one, s
   found.entry = parameter_of(a, i);
   found.cause = cause_of_options(a, b, a.names[i]);
   found.words = fmt::format(
-      "distance {:.2g}; ranks exchange gradients within the optimizer's step, so that what it was "
-      "made of is not known",
+      "distance {:.2g}; ranks exchange gradients within the optimizer's step, so the inputs of the "
+      "update are unknown",
       off);
   return found;
 }
@@ -357,9 +357,9 @@ std::string without_gradients(const ProgramRank& rank) {
     return std::none_of(step.grads.begin(), step.grads.end(), [](const Sketch& s) { return !!s; });
   };
   if (std::all_of(rank.steps.begin(), rank.steps.end(), has_none))
-    return "no parameter of the optimizer has a gradient at any step: is it made of the parameters "
-           "of "
-           "the model that is trained, and zero_grad() not called between backward and step?";
+    return "no parameter of the optimizer has a gradient at any step: check that it was built from "
+           "the parameters of the trained model, and that zero_grad() is not called between "
+           "backward and step";
   return "every gradient is zero when the optimizer steps, so that no mistake could be seen: is "
          "zero_grad() called between backward and step?";
 }

@@ -137,8 +137,8 @@ Joined joined_before(const Ranks& ranks, size_t step) {
 
 const char* words_of(Joined joined) {
   return joined == Joined::averaged ? "average their parameters"
-         : joined == Joined::mixed  ? "mix parameters with those of others"
-                                    : "go on from parameters that are made of all of theirs";
+         : joined == Joined::mixed  ? "mix parameters with other ranks"
+                                    : "continue from a combination of all their parameters";
 }
 
 }  // namespace
@@ -156,8 +156,8 @@ std::string averaged_parameters(const Ranks& ranks) {
   }
   if (times == 0) return "";
   return fmt::format(
-      "ranks update by gradients of their own and {}, before step {} for the first time, {} {} in "
-      "all: no training of one device",
+      "ranks update with their own gradients and {}, first before step {}, {} {} in all: this is "
+      "not training on one device",
       words_of(how), first, times, times == 1 ? "time" : "times");
 }
 

@@ -54,9 +54,8 @@ std::string other_counts(const Ranks& ranks) {
 std::string not_on_all(const Ranks& ranks, size_t step) {
   for (const ProgramRank& rank : ranks)
     if (rank.steps[step].comm_hook.has_value() != ranks[0].steps[step].comm_hook.has_value())
-      return fmt::format(
-          "in step {} the comm hook of rank {} was called and that of another was not", step + 1,
-          ranks[0].steps[step].comm_hook ? 0 : rank.rank);
+      return fmt::format("in step {} the comm hook was called on rank {} but not on another rank",
+                         step + 1, ranks[0].steps[step].comm_hook ? 0 : rank.rank);
   return "";
 }
 

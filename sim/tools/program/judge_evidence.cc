@@ -54,14 +54,14 @@ std::optional<ProgramFinding> judge_written_numbers(const Ranks& ranks, const Pr
   if (divides_by_constant(ranks, one, step, i))
     return inconclusive(
         fmt::format("step {}: one device divides its gradients by {} as well, which seems to be "
-                    "written in the script: take it from torch.distributed.get_world_size()",
+                    "hard-coded in the script: take it from torch.distributed.get_world_size()",
                     number, ranks.size()),
         number);
   if (!sums_over_constant(ranks, one, step, i)) return std::nullopt;
   ProgramFinding found = inconclusive(
-      fmt::format("step {}: the loss is a sum over samples, and one device, which has those of all "
-                  "ranks, divides it by the {:g} of a rank as well, which seem to be written in "
-                  "the script: divide by len() of the batch",
+      fmt::format("step {}: the loss is a sum over samples divided by {:g}, a rank's number of "
+                  "samples, and one device, which has those of all ranks, divides by it, too; it "
+                  "seems to be hard-coded in the script: divide by len() of the batch",
                   number, 1 / ranks[0].steps[step].sum_scale),
       number);
   found.written_batch = true;
@@ -82,7 +82,7 @@ void take_evidence(const std::vector<ProgramRank>& ranks, const ProgramRank& one
   }
   if (const auto penalty = penalty_apart(ranks, one, step)) {
     found->cause = ProgramCause::penalty_scaled;
-    found->words += fmt::format("; what is too much is {:.6g} times the parameters", *penalty);
+    found->words += fmt::format("; the excess is {:.6g} times the parameters", *penalty);
   }
 }
 

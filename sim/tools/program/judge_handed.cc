@@ -117,8 +117,8 @@ ProgramFinding own_frozen_models(const std::vector<ProgramRank>& ranks) {
     found.entry = "inputs";
     found.line = ranks[0].steps[step].line;
     found.words =
-        "all steps agree with one device that is given what ranks computed with, but a model that "
-        "nothing trains is not alike on all of them";
+        "all steps agree with one device that is given the ranks' inputs, but a model that is not "
+        "trained differs between ranks";
     return found;
   }
   return {};
@@ -126,12 +126,12 @@ ProgramFinding own_frozen_models(const std::vector<ProgramRank>& ranks) {
 
 // Loaders gave ranks and one device the same, and nobody was seen to draw.
 ProgramFinding computed_of_batch(const ProgramFinding& with) {
-  return inconclusive(
-      fmt::format("loaders give ranks the samples of one device, and forwards are given others: "
-                  "they are computed of each rank's own batch (by its mean or maximum, say), or "
-                  "with draws that are not seen; with the ranks' inputs handed to one device, {} "
-                  "steps agree",
-                  with.steps));
+  return inconclusive(fmt::format(
+      "loaders give the ranks the samples of one device, but the forwards receive different "
+      "inputs: they are computed from each rank's own batch (with its mean or maximum, say), or "
+      "with random draws that were not seen; with the ranks' inputs given to one device, {} "
+      "steps agree",
+      with.steps));
 }
 
 // Does a model that nothing trains, a teacher, compute with gradients off or on?
@@ -148,9 +148,10 @@ std::string perhaps_of(const std::vector<ProgramRank>& ranks, const ProgramFindi
       with.cause == ProgramCause::local_batch_norm || with.cause == ProgramCause::mean_of_means;
   if (!known && !untrained) return "";
   const ProgramCauseRow& row = row_of(untrained ? ProgramCause::own_frozen_model : with.cause);
-  return fmt::format(
-      ", perhaps for {}: {}{}", row.name, row.meaning,
-      row.cause == ProgramCause::local_batch_norm ? " (--local-batch-norm compares all else)" : "");
+  return fmt::format(", perhaps for {}: {}{}", row.name, row.meaning,
+                     row.cause == ProgramCause::local_batch_norm
+                         ? " (--local-batch-norm compares everything else)"
+                         : "");
 }
 
 std::string step_and_entry(const ProgramFinding& with) {
@@ -160,12 +161,12 @@ std::string step_and_entry(const ProgramFinding& with) {
 
 // The same of loaders that gave one device the batches of the ranks.
 ProgramFinding recomputed(const ProgramFinding& with) {
-  return inconclusive(
-      fmt::format("one device that is given the batches of the ranks computes other inputs or "
-                  "targets of them: they are computed of each rank's own batch (by its mean or "
-                  "maximum, say), or with draws that are not seen; with these handed on as well, "
-                  "{} steps agree",
-                  with.steps));
+  return inconclusive(fmt::format(
+      "one device that is given the ranks' batches computes different inputs or targets from them: "
+      "they are computed from each rank's own batch (with its mean or maximum, say), or with "
+      "random draws that were not seen; with these given to it as well, "
+      "{} steps agree",
+      with.steps));
 }
 
 }  // namespace
@@ -187,7 +188,7 @@ ProgramFinding judge_handed(const std::vector<ProgramRank>& ranks, const Program
   if (!one.handed) {
     const std::string why =
         one.why_not_handed.empty() ? "it saw no forward of a model" : one.why_not_handed;
-    found.words += "; nor can one device be handed the ranks' data: " + why;
+    found.words += "; nor can one device be given the ranks' data: " + why;
     return found;
   }
   ProgramFinding with = judge_one_device(ranks, one);
@@ -203,15 +204,15 @@ ProgramFinding judge_handed(const std::vector<ProgramRank>& ranks, const Program
   if (passes && one.recomputed) return recomputed(with);
   if (passes && (before.same_loaded || computed_others(ranks, one))) return computed_of_batch(with);
   if (one.scale_known && (passes || is_certain(with.cause))) return with;
-  found.words += "; with the ranks' data handed to one device, ";
+  found.words += "; with the ranks' data given to one device, ";
   found.words += passes ? fmt::format("{} steps agree", with.steps)
                         : step_and_entry(with) + with.words + perhaps_of(ranks, with);
   if (!passes && has_untrained(ranks))
-    found.words += ", but a model that nothing trains computed of data of its own there";
+    found.words += ", but a model that is not trained computed from its own data there";
   if (!one.scale_known)
     found.words +=
-        ", but its loss is computed on after a loss of torch's or a model made it, perhaps with a "
-        "number of samples that is not that of the larger batch";
+        ", but the script changes the loss after torch's loss or the model returned it, perhaps by "
+        "a number of samples that is not that of the larger batch";
   return found;
 }
 

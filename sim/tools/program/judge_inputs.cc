@@ -131,8 +131,8 @@ std::optional<ProgramFinding> judge_loss_scales(const std::vector<ProgramRank>& 
       found.line = ranks[0].steps[0].line;
       found.entry = "scale of the loss";
       found.words = fmt::format(
-          "GradScaler begins with {} on rank 0, with {} on rank {}, and each divides the same "
-          "average by its own",
+          "GradScaler starts with {} on rank 0 and {} on rank {}, and each divides the same "
+          "average by its own scale",
           printable(of_0[i]), printable(own), rank.rank);
       return found;
     }

@@ -53,11 +53,12 @@ ProgramFinding skipped_others(const ProgramRank& rank, size_t step) {
   if (now.position != last.position + 1) return {};
   const size_t again = trained_again(rank, step);
   if (again == 0) return {};
-  ProgramFinding found = run_finding(
-      ProgramCause::loader_state_lost,
-      fmt::format("after {} of {} batches a state was loaded and as many batches were skipped, but "
-                  "{} samples that had been trained came again: the order was another one",
-                  last.position, last.batches, again));
+  ProgramFinding found =
+      run_finding(ProgramCause::loader_state_lost,
+                  fmt::format("after {} of {} batches a state was loaded and the same number of "
+                              "batches was skipped, but "
+                              "{} trained samples came again: the order had changed",
+                              last.position, last.batches, again));
   found.step = static_cast<int64_t>(step + 1);
   found.line = now.line;
   return found;
@@ -114,9 +115,9 @@ ProgramFinding judge_deals(const std::vector<ProgramRank>& ranks) {
   if (const auto other = first_other(ranks, &ProgramRank::splits))
     return run_finding(
         ProgramCause::other_splits,
-        fmt::format("DistributedSampler deals of a Subset with other indices on rank {} than on "
-                    "rank 0",
-                    other->first->rank));
+        fmt::format(
+            "DistributedSampler deals from a Subset whose indices differ between ranks 0 and {}",
+            other->first->rank));
   return {};
 }
 
@@ -135,14 +136,12 @@ ProgramFinding judge_order(const std::vector<ProgramRank>& ranks) {
   if (const size_t without = without_ranks(ranks); without > 0)
     return run_finding(
         ProgramCause::other_replicas,
-        fmt::format("DistributedSampler deals to {} replicas, and {} of them are no rank",
+        fmt::format("DistributedSampler deals to {} replicas, {} of which are not ranks",
                     rank.replicas, without));
   if (rank.padded == 0) return {};
   found.verdict = Verdict::inconclusive;
   found.words = fmt::format(
-      "all steps agree, with one device that is given the {} samples twice that the sampler "
-      "repeats",
-      rank.padded);
+      "all steps agree with one device that is given the {} repeated samples twice", rank.padded);
   found.cause = ProgramCause::padded_samples;
   found.entry = "samples";
   return found;

@@ -62,8 +62,9 @@ std::string first_part(const Ranks& ranks, size_t step) {
       return fmt::format(
           "ranks {} {}, do not sum its gradient over all of them, and {} within the forward: each "
           "seems to hold a part of one model (tensor or expert parallel), which cannot be compared",
-          starts_apart(ranks, step, i) ? "start with other values of" : "update", first.names[i],
-          starts_apart(ranks, step, i) ? "exchange results" : "deal results out to each other");
+          starts_apart(ranks, step, i) ? "start with different values of" : "update",
+          first.names[i],
+          starts_apart(ranks, step, i) ? "exchange results" : "scatter results to each other");
   return "";
 }
 
@@ -171,7 +172,7 @@ std::string parts_that_one_device_has(const Ranks& ranks, const ProgramRank& one
   if (has_more)
     return fmt::format(
         "one device updates {} numbers and rank 0 {} of them: each rank seems to have parameters, "
-        "as {}, that no other has, which cannot be compared",
+        "as {}, that no other rank has, which cannot be compared",
         whole, elements_of(ranks[0], first.optimizer), first.names[parted[0]]);
   if (!std::all_of(parted.begin(), parted.end(),
                    [&](size_t i) { return has_one_user(ranks, first.optimizer, i); }))
@@ -194,7 +195,7 @@ std::string owners_of_parameters(const Ranks& ranks) {
   }
   if (steps < 2) return "";
   return "each rank updates some of the parameters, the others have no gradient there, and all "
-         "have the same values before the next step: they seem to be sent by their owners, which "
+         "have the same values before the next step: their owners seem to send them, which "
          "cannot be compared";
 }
 

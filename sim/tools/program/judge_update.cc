@@ -23,9 +23,9 @@ std::string undecided_update(const Ranks& ranks, const ProgramRank& one, size_t 
                              double off) {
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
   if (!a.grads[i] && !b.grads[i])
-    return ", but nothing tells which gradient it comes from: none was there before the step";
+    return ", but it is unknown which gradient it comes from: there was none before the step";
   if (off < kProgramFailure)
-    return " while gradients agree: too much for double, and too little to be a mistake";
+    return " while gradients agree: too large for rounding in double, too small for a mistake";
   if (b.drew_in_step && a.options == b.options && left_alike(ranks, step))
     return " while gradients agree: the update draws random numbers, which differ between several "
            "ranks and one device";

@@ -132,7 +132,7 @@ RecordedRun record_alone(const ProgramSession& session, const std::string& folde
   RecordedRun other = record_run(session, folder + "-gpus", {.world = 1, .scale = scale});
   if (other.signal != 0 || other.why.empty()) return other;
   *session.all_gpus = false;
-  one.why += fmt::format("; told of {} GPUs, {}", session.world, other.why);
+  one.why += fmt::format("; with {} GPUs reported, {}", session.world, other.why);
   return one;
 }
 

@@ -87,34 +87,34 @@ std::string world_text(const ProgramWorld& world) {
     text +=
         "  note: buffers differ between ranks after a step (running statistics?); they are not "
         "judged\n";
-  if (world.dropout_off) text += "  note: dropout was off, for its draws differ\n";
+  if (world.dropout_off) text += "  note: dropout was switched off, because its draws differ\n";
   if (world.handed)
     text += fmt::format(
-        "  note: one device was handed the ranks' first weights, inputs and targets, {}; how "
-        "samples are dealt is judged where a DistributedSampler deals{}\n",
-        world.local_batch_norm ? "and BatchNorm normalized each rank's batch by itself, as asked"
-                               : "since it drew others",
+        "  note: one device was given the ranks' first weights, inputs and targets, {}; how "
+        "samples are dealt is judged only if a DistributedSampler deals them{}\n",
+        world.local_batch_norm
+            ? "and BatchNorm normalized each rank's batch separately, as requested"
+            : "since it drew different ones",
         world.compared ? ""
-                       : ", and what the script computes of a batch before the model and the loss "
-                         "are given it is not judged");
+                       : ", and what the script computes from a batch before model and loss "
+                         "receive it is not judged");
   if (world.no_batch_norm)
-    text +=
-        "  note: --local-batch-norm changes nothing: no model that is trained has a BatchNorm of "
-        "each rank's own\n";
+    text += "  note: --local-batch-norm changes nothing: no trained model has a local BatchNorm\n";
   if (world.scaled_options)
     text += fmt::format(
-        "  note: by its own option one device was given a batch size {} times as large, of which "
-        "the script makes more than its loader's\n",
+        "  note: one device was given a batch size {} times as large by the script's own option, "
+        "which the script uses for more than its loader\n",
         world.batches);
   if (world.batches > 0 && world.batches < world.world_size)
     text += fmt::format(
-        "  note: tensor parallel: {} ranks hold one model and have one batch; one device has {}\n",
+        "  note: tensor parallel: {} ranks share one model and one batch; one device has {}\n",
         world.world_size / world.batches,
-        world.batches == 1 ? "the same" : fmt::format("those of {} such groups", world.batches));
+        world.batches == 1 ? "that batch"
+                           : fmt::format("the batches of {} such groups", world.batches));
   if (world.all_gpus)
     text += fmt::format(
-        "  note: one device was told of {} GPUs, since the script does not train with one; what it "
-        "makes of that number is not judged\n",
+        "  note: one device reported {} GPUs to the script, which does not train with one; how it "
+        "uses that number is not judged\n",
         world.world_size);
   if (!world.comm_hook.empty())
     text += fmt::format(

@@ -220,20 +220,19 @@ void blame_who_left_out(const ProgramRun& run, const std::vector<RankView>& view
   failure->secondary = waiting;
   const int64_t made = last_arrival(view_of(views, ended[0]));
   failure->message =
-      fmt::format("{} ended by {} after {} {}, while {} waited in {}", ranks_text(ended),
-                  ended.size() == 1 ? "itself" : "themselves", made, plural(made, "collective"),
-                  ranks_text(waiting), collective_text(*pending));
+      fmt::format("{} exited after {} {}, while {} waited in {}", ranks_text(ended), made,
+                  plural(made, "collective"), ranks_text(waiting), collective_text(*pending));
   if (ended.size() == 1 && waiting.size() > 1) {
     failure->rank = ended[0];
-    failure->message += ": it left some out";
+    failure->message += ": it skipped some";
   } else if (waiting.size() == 1 && ended.size() > 1) {
     failure->rank = waiting[0];
     failure->secondary.clear();
-    failure->message += ": it made some too many";
+    failure->message += ": it made too many";
   } else {
     failure->kind = "rejected";
     failure->cause = "collective_mismatch";
-    failure->message += "; who made some too many, or too few, is not known";
+    failure->message += "; it is unknown which rank made too many or too few";
   }
 }
 
@@ -248,7 +247,7 @@ void excuse_lone_victim(const ProgramRun& run, const std::vector<RankView>& view
       run.outcome.ends.begin(), run.outcome.ends.end(),
       [&](const ProcessEnd& end) { return end.by_launcher || end.rank == *failure->rank; });
   if (!alone) return;
-  failure->message += "; all others were still at work: whom it waited for is not known";
+  failure->message += "; all others were still running: it is unknown which rank it waited for";
   failure->secondary.push_back(*failure->rank);
   failure->rank.reset();
 }
@@ -269,7 +268,7 @@ void name_none_of(const ProgramRun& run, ProgramRunResult* result) {
   if (all.size() < 2) return;
   failure.kind = "rejected";
   result->disagree = true;
-  failure.message = fmt::format("{} ended by exceptions of one kind{}: {}", ranks_text(all),
+  failure.message = fmt::format("{} ended with exceptions of the same type{}: {}", ranks_text(all),
                                 first.line.empty() ? "" : " at " + first.line, first.error);
   failure.secondary = all;
   failure.rank.reset();
@@ -315,7 +314,7 @@ void share_crash(const ProgramRun& run, const std::vector<RankView>& views, Fail
   if (alike.size() < 2) return;
   std::sort(alike.begin(), alike.end());
   const std::string& said = run.end.aborted;
-  failure->message = fmt::format("{} ended by {} alike{}{}", ranks_text(alike),
+  failure->message = fmt::format("{} all ended by {}{}{}", ranks_text(alike),
                                  signal_text(*failure->signal), said.empty() ? "" : ": ", said);
   for (const int64_t rank : alike) std::erase(failure->secondary, rank);
   failure->rank.reset();
@@ -359,7 +358,7 @@ void take_failure(const ProgramRun& run, ProgramRunResult* result) {
   const std::vector<RankView> views = views_of(run.outcome);
   result->failure = find_failure(run.outcome, views);
   if (!result->failure) {
-    result->why = "a process did not end well, and nothing tells which was the first";
+    result->why = "a process failed, and it is unknown which failed first";
   } else if (result->failure->kind == "starved") {
     result->why = result->failure->message;
   } else if (blame_group_mismatch(run, &*result->failure) ||
@@ -371,8 +370,8 @@ void take_failure(const ProgramRun& run, ProgramRunResult* result) {
   } else if (first_other_calls(views, is_other_call).empty() &&
              is_undecided_hang(run.outcome, views, *result->failure)) {
     result->why = fmt::format(
-        "nothing new of any rank, and several stand at the same place ({}): who keeps the others "
-        "waiting is not known",
+        "no rank makes progress, and several are at the same place ({}): it is unknown which one "
+        "blocks the others",
         where(view_of(views, *result->failure->rank)));
     result->failure.reset();
   } else {

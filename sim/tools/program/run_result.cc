@@ -63,7 +63,8 @@ void take_straggler(const ProgramRun& run, ProgramRunResult* result) {
   nobody.steps = found->steps;
   nobody.step_ms = found->step_ms;
   nobody.without_ms = found->step_ms;
-  nobody.text = fmt::format("nobody by {:g} ms or more, and less is not told apart", kLeastLateMs);
+  nobody.text =
+      fmt::format("none by {:g} ms or more; smaller differences cannot be resolved", kLeastLateMs);
   found = nobody;
 }
 
@@ -119,7 +120,7 @@ std::string straggler_text(const ProgramRunResult& result) {
     return fmt::format("  straggler: not known, no step of all ranks was recorded{}\n",
                        result.no_straggler.empty() ? "" : " (" + result.no_straggler + ")");
   const Straggler& found = *result.straggler;
-  if (found.text.empty()) return "  straggler: nobody\n";
+  if (found.text.empty()) return "  straggler: none\n";
   const std::string since =
       found.first_late_step > 0 ? fmt::format("; first in step {}", found.first_late_step) : "";
   return fmt::format("  straggler: {}{}\n", found.text, since);

@@ -210,7 +210,7 @@ void add_program_analyze(CLI::App& app, std::function<int()>* action) {
   options->analyzes = true;
   CLI::App* verb = app.add_subcommand(
       "program-analyze",
-      "Say where the time of a PyTorch training of your own goes: analyze [options] -- COMMAND.");
+      "Show where the time of your own PyTorch script goes: analyze [options] -- COMMAND.");
   add_what(verb, options.get());
   add_written(verb, options.get());
   verb->footer(R"(Examples, from the root of the repository
@@ -218,10 +218,10 @@ void add_program_analyze(CLI::App& app, std::function<int()>* action) {
   lockstep analyze --world-size 4 --html report.html -- python3 examples/cifar_like.py
 
 Exit codes
-  0      all ranks ended well (somebody may have been late)
-  1      the program failed: who, how, and who because of it
+  0      all ranks completed (one may have been late)
+  1      the program failed: which rank, how, and which ranks because of it
   2      bad input
-  3      inconclusive: nobody can be named
+  3      inconclusive: no rank can be named
   128+n  interrupted by signal n)");
   verb->callback([=] { *action = [=] { return run_program_with_faults(*options); }; });
 }
@@ -229,7 +229,7 @@ Exit codes
 void add_program_run(CLI::App& app, std::function<int()>* action) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* verb = app.add_subcommand(
-      "program-run", "Run a PyTorch training of your own, with faults: run [options] -- COMMAND.");
+      "program-run", "Run your own PyTorch script, with faults: run [options] -- COMMAND.");
   add_what(verb, options.get());
   add_faults(verb, options.get());
   add_gradients(verb, options.get());
@@ -245,8 +245,8 @@ void add_program_run(CLI::App& app, std::function<int()>* action) {
   lockstep run --gradients b --follow a -- python3 examples/toy_ddp.py   # then: lockstep compare a b
 
 Exit codes
-  0      all ranks ended well (somebody may have been late)
-  1      the program failed: who, how, and who because of it
+  0      all ranks completed (one may have been late)
+  1      the program failed: which rank, how, and which ranks because of it
   2      bad input
   3      inconclusive: a fault never acted, or nobody can be named
   128+n  interrupted by signal n)");

@@ -146,7 +146,7 @@ class Watcher {
     if (!late && !run_.deadlock && !hung(now)) return false;
     late_ = !late || all_silent(now, std::min(watch_.hang_after_s, watch_.limit_s / 2));
     run_.cut_off = !late_;
-    if (run_.deadlock) run_.end.why = "its ranks wait for each other, and nobody will go on";
+    if (run_.deadlock) run_.end.why = "its ranks wait for each other: a deadlock";
     if (late && run_.end.why.empty()) run_.end.why = late_text(processes_.ranks(), watch_.limit_s);
     note_failure();
     if (late_) ask_for_stacks();

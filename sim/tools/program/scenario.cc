@@ -63,7 +63,7 @@ void refuse_useless(const Json& written, bool is_run, Problems* problems) {
                 problems);
     if (program.value("local_batch_norm", false) && program.value("drill", "") == "always")
       problems->push_back({"/program/drill", false,
-                           "no operator is compared where BatchNorm is that of each rank",
+                           "operators are not compared if BatchNorm is local",
                            "never, or no \"local_batch_norm\""});
   }
 }

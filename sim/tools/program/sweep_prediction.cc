@@ -33,10 +33,9 @@ class CapPredictor {
 
   ProgramPrediction predict() {
     found_.runs = static_cast<int64_t>(runs_.size());
-    found_.why = lines_.size() < 2
-                     ? "all caps that were measured give the same buckets, so that no "
-                       "prediction can be held against another"
-                     : why_not_simulated(runs_);
+    found_.why = lines_.size() < 2 ? "all caps that were measured give the same buckets, so no "
+                                     "prediction can be compared with another"
+                                   : why_not_simulated(runs_);
     try {
       if (found_.why.empty() && hold_out_each() && look_between()) sum_up();
     } catch (const std::exception& error) {  // of files in between
@@ -174,8 +173,8 @@ std::string why_undecided(const ProgramPrediction& prediction) {
   if (!prediction.why.empty()) return prediction.why;
   if (prediction.largest_off > kMostOff)
     return fmt::format(
-        "predictions are off by {:.1f} % at {} MiB, {:.1f} % on average; beyond {:.0f} % they say "
-        "nothing of caps that were not measured",
+        "predictions are off by {:.1f} % at {} MiB, {:.1f} % on average; above {:.0f} % they say "
+        "nothing about caps that were not measured",
         prediction.largest_off * 100, prediction.largest_off_mb, prediction.mean_off * 100,
         kMostOff * 100);
   return "";
@@ -186,12 +185,12 @@ std::string answer_of(const ProgramPrediction& prediction) {
     return "inconclusive: " + why;
   const PredictedCap& usual = *prediction.measured();
   const PredictedCap* best = prediction.unmeasured();
-  if (best == nullptr) return "no cap between those that were measured gives other buckets";
+  if (best == nullptr) return "no cap between the measured ones gives different buckets";
   const double gain = *usual.measured_ms / best->step_ms - 1;
   if (gain <= prediction.largest_off)
     return fmt::format(
-        "no cap that was only predicted is faster than {} MiB, the fastest that was measured, by "
-        "more than predictions are off ({:.1f} %)",
+        "no predicted cap beats {} MiB, the fastest measured one, by more than the prediction "
+        "error ({:.1f} %)",
         usual.cap_mb, prediction.largest_off * 100);
   return fmt::format(
       "bucket_cap_mb {} would take {:.2f} ms, {:.1f} % less than {} MiB, the fastest that was "

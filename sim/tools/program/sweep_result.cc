@@ -75,7 +75,7 @@ std::string prediction_text(const ProgramPrediction& prediction, const Style& st
   if (prediction.caps.empty() || !prediction.model) return "";
   const Fit& fit = prediction.model->fit;
   return fmt::format(
-      "\n{}\na measured cap is predicted from traced runs of the others: off by {:.1f} % on "
+      "\n{}\neach measured cap, predicted from traced runs of the others, is off by {:.1f} % on "
       "average, {:.1f} % at most; tracing made a step {:.1f} % {}\nsimulated machine: {:.1f} us a "
       "message, {:.0f} MB/s; {} all-reduces of {} {}\n",
       predictions_of(prediction).text(style), prediction.mean_off * 100,
@@ -99,7 +99,7 @@ std::string answer_of(const ProgramSweepPlan& plan, const ProgramSweepWorld& wor
   const std::string why = why_undecided(plan, world);
   if (!why.empty()) return "inconclusive: " + printable(why);
   if (!world.contrasts.empty()) return world.contrasts.front().text;
-  if (plan.caps.size() == 1) return "one cap is no choice: nothing was compared";
+  if (plan.caps.size() == 1) return "only one cap: nothing was compared";
   return fmt::format("no difference: {} give the same {}",
                      plan.caps.size() == 2 ? "both caps" : "all caps",
                      plural(world.lines.front().buckets, "bucket"));
@@ -134,7 +134,7 @@ std::string world_text(const ProgramSweepPlan& plan, const ProgramSweepWorld& wo
     text += "torch.cuda was called and was the CPU: on GPUs another cap may be best\n";
   for (const std::string& line : world.log_tail) text += "  | " + printable(line) + "\n";
   if (world.watch.runs > 0)
-    text += fmt::format("machine {}: {} of {} {} with other work beside them, {} measured again\n",
+    text += fmt::format("machine {}: other work ran beside {} of {} {}, {} repeated\n",
                         world.watch.verdict, world.watch.contaminated, world.watch.runs,
                         plural(world.watch.runs, "run"), world.watch.repeated);
   if (world.prediction) text += prediction_text(*world.prediction, style) + "\n";

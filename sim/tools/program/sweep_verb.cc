@@ -177,7 +177,8 @@ void add_measured(CLI::App* verb, ProgramSweepOptions* options) {
       ->check(between(int64_t{3}, int64_t{100'000}));
   text("--warmup", &plan->warmup, "Steps before them that do not (5)", "N")
       ->check(between(int64_t{2}, int64_t{100'000}));
-  text("--rounds", &plan->rounds, "Runs of each cap (as many as it takes to tell them apart)", "N")
+  text("--rounds", &plan->rounds, "Runs of each cap (as many as are needed to distinguish them)",
+       "N")
       ->check(between(int64_t{1}, int64_t{100'000}));
   verb->add_flag("--allow-busy", plan->allow_busy,
                  "Repeat no disturbed runs, and conclude from them too")
@@ -225,7 +226,7 @@ void add_program_sweep(CLI::App& app, std::function<int()>* action) {
   auto options = std::make_shared<ProgramSweepOptions>();
   CLI::App* verb = app.add_subcommand(
       "program-sweep",
-      "Measure bucket sizes of a PyTorch training of your own: sweep [options] -- COMMAND.");
+      "Measure bucket sizes for your own PyTorch script: sweep [options] -- COMMAND.");
   add_started(verb, options.get());
   add_measured(verb, options.get());
   add_predicted(verb, options.get());

@@ -70,7 +70,7 @@ int verify_program(ProgramOptions options) {
 void add_program(CLI::App& app, std::function<int()>* action) {
   auto options = std::make_shared<ProgramOptions>();
   CLI::App* verb = app.add_subcommand(
-      "program", "Judge a PyTorch training of your own, as it is: verify [options] -- COMMAND.");
+      "program", "Check your own, unmodified PyTorch script: verify [options] -- COMMAND.");
   add_command(verb, &options->asked.command);
   verb->add_option("--world-sizes", options->worlds, "How many ranks, one after another (2)")
       ->delimiter(',')
@@ -105,7 +105,8 @@ void add_program(CLI::App& app, std::function<int()>* action) {
       "Run a wrong step again, however long it takes, and name the first wrong operator");
   verb->add_flag("--no-drill", options->asked.never_drills, "Never do so")->excludes(drill);
   verb->add_flag("--local-batch-norm", options->asked.local_batch_norm,
-                 "BatchNorm normalizes each rank's own batch on purpose: so it does on one device")
+                 "BatchNorm is local to each rank on purpose: one device normalizes each rank's "
+                 "batch separately")
       ->excludes(drill);
   verb->add_option("--json", options->json,
                    "Write the result as JSON (see lockstep schema --program)")
@@ -124,7 +125,7 @@ Exit codes
   0      the training on several ranks is that of one device
   1      it is not
   2      bad input
-  3      inconclusive: it could not be run, or not be compared
+  3      inconclusive: it could not be run or compared
   128+n  interrupted by signal n)");
   verb->callback([=] { *action = [=] { return verify_program(*options); }; });
 }

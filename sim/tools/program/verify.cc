@@ -110,7 +110,7 @@ int judge_own_dtypes(const ProgramSession& session, const RecordedRun& in_double
     return judge_failed(session, own, false, found);
   }
   found->not_run =
-      "it runs in its own dtypes alone, which lane float64 cannot compare; in double, " +
+      "it runs only in its own dtypes, which lane float64 cannot compare; in double, " +
       in_double.why;
   judge_ranks(session.options, own, folder, found);
   return 0;
@@ -284,7 +284,7 @@ int judge_with_ranks_data(const ProgramSession& session, const RecordedRun& alon
   pair->handed = true;
   pair->seconds = ranks.seconds + one.seconds;
   if (!one.why.empty())
-    lane->finding.words += "; with the ranks' data handed to it, one device broke off: " + one.why;
+    lane->finding.words += "; with the ranks' data given to it, one device broke off: " + one.why;
   if (one.signal != 0 || !one.why.empty()) return one.signal;
   if (found->local_batch_norm) one.ranks[0].batch_norms = 0;  // none that ranks have not as well
   const ProgramFinding before = lane->finding;
@@ -312,10 +312,9 @@ ProgramFinding judge_models(const Ranks& ranks, int64_t world, const ProgramRank
       found.cause != ProgramCause::unknown)
     return found;
   return inconclusive(
-      fmt::format(
-          "step {}, {}: {}; tensor parallel: each rank's input may be a part of the batch, as "
-          "layouts say, and one device has one rank's",
-          found.step, found.entry, found.words),
+      fmt::format("step {}, {}: {}; tensor parallel: each rank's input may be a part of the batch, "
+                  "depending on its layouts, and one device has one rank's input",
+                  found.step, found.entry, found.words),
       found.step);
 }
 
@@ -331,7 +330,8 @@ void take_local_batch_norm(const ProgramVerification& asked, const ProgramRank& 
   if (found->no_batch_norm || of_samples) return;
   if (found->batches < found->world_size) {
     found->not_run =
-        "--local-batch-norm: ranks hold one model together, and their batches are not handed on";
+        "--local-batch-norm: ranks hold one model together, and their batches are not given to one "
+        "device";
     return;
   }
   found->local_batch_norm = true;
@@ -367,8 +367,8 @@ int judge_both(const ProgramSession& session, ProgramWorld* found) {
       lane.finding.other_data && replicas.cause == ProgramCause::changed_between_steps &&
       replicas.step == 1)
     lane.finding = inconclusive(
-        "ranks make their first step from weights that differ, as lane replica says, and one "
-        "device has one set of them");
+        "the ranks' weights differ before their first step (see lane replica), and one device has "
+        "only one set of weights");
   take_local_batch_norm(session.options, one.ranks[0], found, &lane);
   Pair pair{.seconds = several.seconds + one.seconds};
   int signal = 0;

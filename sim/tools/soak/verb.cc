@@ -153,11 +153,11 @@ int soak_verb(const SoakVerb& verb) {
 
 void add_what(CLI::App* verb, SoakVerb* options) {
   const char* group = "What is run";
-  verb->add_option("--hours", options->soak.hours, "Until so many hours are over (1)")
+  verb->add_option("--hours", options->soak.hours, "Hours to run (1)")
       ->option_text("H")
       ->check(between(1.0 / 3600, 8760.0))
       ->group(group);
-  verb->add_option("--slices", options->soak.slices, "At most so many slices of seeds")
+  verb->add_option("--slices", options->soak.slices, "Maximum number of slices of seeds")
       ->option_text("N")
       ->check(between(int64_t{1}, int64_t{1'000'000}))
       ->group(group);

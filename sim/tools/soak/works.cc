@@ -112,8 +112,8 @@ const std::vector<SoakWorkRow>& soak_works() {
        4, false, of_explore, count_schedules},
       {SoakWork::faults, "faults", "a random fault is named with its rank", 40, true, of_faults,
        count_runs},
-      {SoakWork::stragglers, "stragglers", "a late rank is named, and nobody where none is late",
-       20, true, of_stragglers, count_runs}};
+      {SoakWork::stragglers, "stragglers", "a late rank is named, and no rank if none is late", 20,
+       true, of_stragglers, count_runs}};
   return rows;
 }
 

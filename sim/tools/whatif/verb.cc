@@ -71,12 +71,13 @@ int whatif(const WhatIfOptions& options) {
 void add_whatif(CLI::App& app, std::function<int()>* action) {
   auto options = std::make_shared<WhatIfOptions>();
   CLI::App* verb = app.add_subcommand(
-      "whatif", "Predict, from a run that was kept, what a step would take without a late rank.");
+      "whatif", "Predict from a kept run how long a step would take without a late rank.");
   verb->add_option("FOLDER", options->folder, "Run directory, or one of an invocation")
       ->required()
       ->option_text("FOLDER");
-  verb->add_option("--fix-rank", options->fix_ranks,
-                   "Whose lateness to take away; repeatable: together (each rank in turn)")
+  verb->add_option(
+          "--fix-rank", options->fix_ranks,
+          "Rank whose lateness to remove; repeat to remove several together (each rank in turn)")
       ->option_text("R")
       ->allow_extra_args(false)
       ->check(between(int64_t{0}, int64_t{1'000'000}));

@@ -327,10 +327,9 @@ TEST(Failure, NobodyIsBlamedForWhatTheMachineDid) {
   EXPECT_EQ(f.kind, "starved");
   EXPECT_EQ(f.core_wait_ms, 1500);
   EXPECT_THAT(f.secondary, ElementsAre(0, 1, 2, 3));
-  EXPECT_EQ(
-      f.message,
-      "busy machine: nobody is blamed, for rank 3, which the others waited for, was ready and "
-      "had no core for 1.5 s in backward of step 2");
+  EXPECT_EQ(f.message,
+            "busy machine: nobody is blamed, because rank 3, which the others waited for, was "
+            "ready to run without a core for 1.5 s in backward of step 2");
   EXPECT_EQ(laggard(200).judge().undecided, Undecided::inconclusive);
   EXPECT_EQ(laggard(1500).judge().undecided, Undecided::busy_machine);
 }
@@ -547,7 +546,7 @@ TEST(Failure, NobodyIsNamedWhereNoRankCouldBegin) {
   Failure nobody = failure_of(outcome);
   EXPECT_EQ(nobody.rank, std::nullopt) << nobody.message;
   EXPECT_EQ(nobody.message.substr(0, 57),
-            "nobody is blamed: no rank could begin, and those that end");
+            "nobody is blamed: no rank could begin, and all that ended");
   EXPECT_THAT(nobody.secondary, ElementsAre(0, 1, 2));
   // Another end than that of the others is a cause of its own.
   end(&outcome, 1, -1, -1, SIGSEGV);

@@ -194,7 +194,7 @@ TEST(StoredGolden, ThatNobodyComparedWithIsInconclusive) {
     EXPECT_EQ(with_golden(damaged).judge().verdict, Verdict::inconclusive) << damaged;
   const auto json = as_json(with_golden("").judge());
   EXPECT_EQ(json["golden"]["path"], "/goldens/made.json");
-  EXPECT_EQ(json["golden"]["reason"], "no rank came to compare with it");
+  EXPECT_EQ(json["golden"]["reason"], "no rank reached the comparison");
 }
 
 TEST(Checks, CollectiveLogNamesTheFirstOtherCall) {

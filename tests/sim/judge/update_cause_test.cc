@@ -33,7 +33,7 @@ TEST(UpdateCause, ClippingIsNamedBeforeARatio) {
   e.ratio = 0.5;
   e.clipping = "before_sum";
   EXPECT_EQ(divergence_of_update(e).cause, "clipping");
-  EXPECT_THAT(divergence_of_update(e).explanation, testing::HasSubstr("clipped by itself"));
+  EXPECT_THAT(divergence_of_update(e).explanation, testing::HasSubstr("clipped separately"));
   e.clipping = "absent";
   EXPECT_THAT(divergence_of_update(e).explanation, testing::HasSubstr("not clipped"));
   e.clipping = "";

@@ -57,7 +57,7 @@ TEST(KillMatrix, SumsUpWhatTheOthersFound) {
   EXPECT_EQ(
       kill_summary(runs_of_two()),
       "killed: 2 of 2 runs with a defect, by what had to find it, cause and place right; 1 of "
-      "1 under conditions that hide it showed nothing, as said\n"
+      "1 under conditions that hide the defect showed nothing, as expected\n"
       "the same runs by the checks that are common today: loss_5_percent 0 of 2, "
       "weights_hash 0 of 2, assert_close 2 of 2, gradient_norm_8_percent 0 of 0 that came so "
       "far\n");

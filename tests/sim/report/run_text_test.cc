@@ -70,7 +70,7 @@ TEST(FailureText, ABreakdownTellsWhoWhereAndItsLog) {
   EXPECT_THAT(text_of(run),
               HasSubstr("  failure  crash: rank 2 was killed by SIGKILL (9) in backward of step 3\n"
                         "  last event  bucket 0 ready\n"
-                        "  because of it  ranks 0 1 failed as well\n"
+                        "  as a result  ranks 0 1 failed as well\n"
                         "  its stack then\n"
                         "      pause+0x10\n"
                         "      lockstep::TrainingRun::step(long)+0x5f\n"
@@ -93,15 +93,16 @@ TEST(MetricsTable, HasARowForEachRankAndTheStraggler) {
     return MadeRun::Slower{1, rank == 1 && phase == Phase::backward ? 1200.0 : 0};
   };
   // The others end their steps 394.7 ms before rank 1 does, and begin the next as much earlier.
-  EXPECT_EQ(metrics_table(judged(run), Style(false)),
-            "rank  ready ms  arrival ms  wait ms  transfer ms  exposed ms  overlap  blame ms\n"
-            "   0      24.3        24.3  1,194.7         12.0     1,200.0      1 %         -\n"
-            "   1     824.3       824.3      0.0         12.0         0.0    100 %   1,194.7\n"
-            "   2      24.3        24.3  1,194.7         12.0     1,200.0      1 %         -\n"
-            "means of 19 steps; a step takes 1,232.0 ms, 432.0 if all ranks were alike: slowdown "
-            "2.85\n"
-            "rank 1 is late: compute in backward, 1194.7 ms per step (38.50x) in 19 of 19 steps; "
-            "without it a step would take 37.3 ms instead of 1232.0\n");
+  EXPECT_EQ(
+      metrics_table(judged(run), Style(false)),
+      "rank  ready ms  arrival ms  wait ms  transfer ms  exposed ms  overlap  blame ms\n"
+      "   0      24.3        24.3  1,194.7         12.0     1,200.0      1 %         -\n"
+      "   1     824.3       824.3      0.0         12.0         0.0    100 %   1,194.7\n"
+      "   2      24.3        24.3  1,194.7         12.0     1,200.0      1 %         -\n"
+      "means of 19 steps; a step takes 1,232.0 ms, 432.0 if all ranks were equally fast: slowdown "
+      "2.85\n"
+      "rank 1 is late: compute in backward, 1194.7 ms per step (38.50x) in 19 of 19 steps; "
+      "without it a step would take 37.3 ms instead of 1232.0\n");
 }
 
 TEST(MetricsTable, SaysWhatItCannotSay) {

@@ -133,7 +133,7 @@ TEST(Terminal, QuietPrintsTheLastLineOnlyAndColorMeansVerdict) {
 
 TEST(Terminal, ManyFailuresAreNotAllPrinted) {
   const std::vector<RunResult> runs(7, failed());
-  EXPECT_THAT(terminal_text(document(runs, 1), {}), HasSubstr("and 2 more runs"));
+  EXPECT_THAT(terminal_text(document(runs, 1), {}), HasSubstr("and 2 more such runs"));
   TerminalOptions verbose;
   verbose.verbose = true;
   EXPECT_THAT(terminal_text(document(runs, 1), verbose), Not(HasSubstr("more runs")));
@@ -144,10 +144,12 @@ TEST(Terminal, StoredGolden) {
   run.golden = R"({"verdict":"pass","decimals":4,"total":110,"run_equal":110,
       "published":[{"of":"one_device","equal":88,"total":88},{"of":"run","equal":71,"total":71}],
       "differing_from_one_device":[{"name":"weight","differing":42,"total":100}]})";
-  EXPECT_THAT(terminal_text(document({run}, 0), {}),
-              HasSubstr("stored golden  pass: 110 of 110 weights print alike at 4 decimals, 88 of "
-                        "88 published of one device, 71 of 71 published of DDP\n  against one "
-                        "device in float32, in the last bits: 42 of 100 of weight differ\n"));
+  EXPECT_THAT(
+      terminal_text(document({run}, 0), {}),
+      HasSubstr(
+          "stored golden  pass: 110 of 110 weights are printed identically with 4 decimals, 88 of "
+          "88 published of one device, 71 of 71 published of DDP\n  against one "
+          "device in float32, in the last bits: 42 of 100 of weight differ\n"));
   run.golden = R"({"verdict":"not_applicable","reason":"it was made with other settings"})";
   EXPECT_THAT(terminal_text(document({run}, 0), {}),
               HasSubstr("stored golden  not_applicable: it was made with other settings\n"));

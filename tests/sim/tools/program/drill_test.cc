@@ -216,7 +216,7 @@ TEST(Drill, SamplesThatMeetAreSeenByTheShape) {
   const DrillFinding found = judge_drill(facts);
   EXPECT_EQ(found.stage, DrillStage::forward);
   EXPECT_THAT(sentence_of(found),
-              HasSubstr("output [4, 4] is [8, 8] on one device: it is not made row by row"));
+              HasSubstr("output [4, 4] is [8, 8] on one device: it is not computed row by row"));
 }
 
 TEST(Drill, AConstantFactorOfWhatComesBackIsTold) {
@@ -225,7 +225,7 @@ TEST(Drill, AConstantFactorOfWhatComesBackIsTold) {
   EXPECT_EQ(found.place.function, "torch.nn.functional.mse_loss");
   ASSERT_TRUE(found.ratio);
   EXPECT_NEAR(*found.ratio, 1.0 / 3, 1e-9);
-  EXPECT_THAT(sentence_of(found), HasSubstr("is 0.333333 times what is due"));
+  EXPECT_THAT(sentence_of(found), HasSubstr("is 0.333333 times the correct value"));
 }
 
 TEST(Drill, ALossThatIsSummedIsNamedNotWhatFollowsIt) {
@@ -267,11 +267,12 @@ TEST(Drill, WhatOnlyRanksCallIsPassedOver) {
   EXPECT_EQ(found.stage, DrillStage::calls);
   EXPECT_EQ(found.compared, 4);
   EXPECT_THAT(sentence_of(found), HasSubstr("ranks call _AllGather.apply"));
-  EXPECT_THAT(sentence_of(found), HasSubstr("one device calls nothing like it"));
+  EXPECT_THAT(sentence_of(found), HasSubstr("one device calls no such operator"));
   facts.ranks[1].calls[2].outputs[0] = scalar(7);
   found = judge_drill(facts);
   EXPECT_EQ(found.place.function, "torch.nn.functional.mse_loss");
-  EXPECT_THAT(sentence_of(found), HasSubstr("operators part before: ranks call _AllGather.apply"));
+  EXPECT_THAT(sentence_of(found),
+              HasSubstr("the calls diverge before that: ranks call _AllGather.apply"));
 }
 
 TEST(Drill, WhatNoRankCallsOrOneAloneIsTold) {
@@ -355,7 +356,7 @@ TEST(Drill, WhatIsTooLargeIsNotAccused) {
 TEST(Drill, WhatCannotBeComparedSaysWhy) {
   DrillFacts facts = even(2);
   facts.one_step.samples[0] = "another";
-  EXPECT_THAT(sentence_of(judge_drill(facts)), HasSubstr("not drilled: the samples of a forward"));
+  EXPECT_THAT(sentence_of(judge_drill(facts)), HasSubstr("not drilled: a forward of the ranks"));
   facts.ranks[1].why = "optimizer.step() is given a closure";
   EXPECT_THAT(sentence_of(judge_drill(facts)), HasSubstr("not drilled: optimizer.step() is given"));
   facts.ranks[1].why.clear();

@@ -32,8 +32,8 @@ TEST(ProgramAveraging, OfParametersIsNoMistakeOfSynchronization) {
   const ProgramFinding found = judge_replicas(ranks_with(2));
   EXPECT_EQ(found.verdict, Verdict::inconclusive);
   EXPECT_EQ(found.words,
-            "ranks update by gradients of their own and average their parameters, before step 2 "
-            "for the first time, 1 time in all: no training of one device");
+            "ranks update with their own gradients and average their parameters, first before step "
+            "2, 1 time in all: this is not training on one device");
 }
 
 TEST(ProgramAveraging, WhatIsNoMeanOfAllRanksIsOne) {
@@ -57,7 +57,8 @@ TEST(ProgramAveraging, ByAnOuterOptimizerIsMeant) {
   }
   const ProgramFinding found = judge_replicas(ranks);
   EXPECT_EQ(found.verdict, Verdict::inconclusive) << found.words;
-  EXPECT_NE(found.words.find("made of all of theirs"), std::string::npos) << found.words;
+  EXPECT_NE(found.words.find("a combination of all their parameters"), std::string::npos)
+      << found.words;
   for (ProgramRank& rank : ranks) rank.steps.back().model_loads = 1;  // of a file, that is
   EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::fail);
 }
@@ -96,10 +97,9 @@ Ranks neighbours(double part) {
 TEST(ProgramAveraging, WithNeighboursOrOfSomeParametersIsMeant) {
   const ProgramFinding found = judge_replicas(neighbours(0.5));
   EXPECT_EQ(found.verdict, Verdict::inconclusive);
-  EXPECT_EQ(
-      found.words,
-      "ranks update by gradients of their own and mix parameters with those of others, before "
-      "step 2 for the first time, 1 time in all: no training of one device");
+  EXPECT_EQ(found.words,
+            "ranks update with their own gradients and mix parameters with other ranks, first "
+            "before step 2, 1 time in all: this is not training on one device");
 }
 
 TEST(ProgramAveraging, WhoTakesAnotherRanksParametersMixesNothing) {

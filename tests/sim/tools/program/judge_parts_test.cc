@@ -34,10 +34,11 @@ Ranks parts() {
 TEST(ProgramParts, OfOneModelAreNotReplicas) {
   const ProgramFinding found = judge_replicas(parts());
   EXPECT_EQ(found.verdict, Verdict::inconclusive);
-  EXPECT_EQ(found.words,
-            "ranks start with other values of part, do not sum its gradient over all of them, and "
-            "exchange results within the forward: each seems to hold a part of one model (tensor "
-            "or expert parallel), which cannot be compared");
+  EXPECT_EQ(
+      found.words,
+      "ranks start with different values of part, do not sum its gradient over all of them, and "
+      "exchange results within the forward: each seems to hold a part of one model (tensor "
+      "or expert parallel), which cannot be compared");
 }
 
 // Ranks whose part is beside what DistributedDataParallel holds.
@@ -59,7 +60,7 @@ TEST(ProgramParts, ThatOneDeviceHasAllOfAreNoCopies) {
   one.steps[0].elements = 30;
   EXPECT_EQ(parts_that_one_device_has(ranks, one, 0),
             "one device updates 30 numbers and rank 0 20 of them: each rank seems to have "
-            "parameters, as part, that no other has, which cannot be compared");
+            "parameters, as part, that no other rank has, which cannot be compared");
 }
 
 TEST(ProgramParts, ThatOneDeviceHasMoreOfExcuseNoOtherParameter) {
@@ -85,7 +86,7 @@ TEST(ProgramParts, MayStartWithTheSameValues) {
   EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::fail);
   ranks[1].steps[0].dealt_out = 1;
   EXPECT_EQ(judge_replicas(ranks).words,
-            "ranks update part, do not sum its gradient over all of them, and deal results out to "
+            "ranks update part, do not sum its gradient over all of them, and scatter results to "
             "each other within the forward: each seems to hold a part of one model (tensor or "
             "expert parallel), which cannot be compared");
   for (ProgramRank& rank : ranks) rank.steps[0].unreduced.clear();

@@ -456,7 +456,7 @@ TEST(ProgramJudge, DataThatWasHandedOnDecides) {
   ProgramRank handed = one();
   EXPECT_EQ(
       judge_handed(three(), handed, before).words,
-      "other samples; nor can one device be handed the ranks' data: it saw no forward of a model");
+      "other samples; nor can one device be given the ranks' data: it saw no forward of a model");
   handed.handed = true;
   EXPECT_EQ(judge_handed(three(), handed, before).verdict, Verdict::pass);
   Ranks padded = three(), stale = three();

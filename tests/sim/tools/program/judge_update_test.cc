@@ -181,7 +181,7 @@ TEST(ProgramUpdate, ByHandAnAveragingIsPartOfTheStepThatItFollows) {
   for (ProgramRank& rank : ranks) rank.steps[1].within_step = 1;
   const ProgramFinding found = judge_replicas(ranks);
   EXPECT_EQ(found.verdict, Verdict::inconclusive);
-  EXPECT_NE(found.words.find("made of all of theirs, before step 3 for the first time"),
+  EXPECT_NE(found.words.find("a combination of all their parameters, first before step 3"),
             std::string::npos)
       << found.words;
 }
