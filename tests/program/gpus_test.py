@@ -123,7 +123,7 @@ class Gpus(FolderTest):
                 self.assertIn("note: one device reported 2 GPUs to the script, which does not train with one", said)
         code, said = self.verify(spawning(before="assert gpus_of_host > 1, 'one'"), "--spawns")
         self.assertEqual(code, 3, said)
-        self.assertIn("AssertionError: one; told of 2 GPUs, the program ended with exit code 1: RuntimeError: it waits for 2 ranks", said)
+        self.assertIn("AssertionError: one; with 2 GPUs reported, the program ended with exit code 1: RuntimeError: it waits for 2 ranks", said)
 
     @unittest.skipUnless(OTHERS, "LOCKSTEP_TORCH_PYTHONS names no Python with another PyTorch")
     def test_a_mesh_of_gpus(self):
