@@ -75,6 +75,44 @@ class Given(FolderTest):
         said = self.verified(script(loss=f"{kept}.mean()"), 1, "--drill")
         self.assertIn("cause mean_of_means: ", said)
 
+    def test_a_quotient_of_sums(self):
+        """Soft Dice over the batch: a number is added to sums that are right. Where what divides is a constant it is but a factor."""
+        for made in ("out.sigmoid()", "out.softmax(1)"):
+            dice = f"1 - (2 * ({made} * (y[mine] > 0)).sum() + 1) / ({made}.sum() + 3 * len(out) + 1)"
+            said = self.verified(script(loss=dice), 1, "--drill")
+            self.assertIn("cause function_of_mean: ", said)
+
+    def test_a_maximum_that_each_rank_weights_by(self):
+        """With it the gradient is a weighted one, as it is of functions of a mean."""
+        text = script(before="w = weight[mine] / weight[mine].max()", loss="(w * (out - y[mine]) ** 2).mean()")
+        said = self.verified(text, 1, "--drill")
+        self.assertIn("cause own_batch: ", said)
+        self.assertIn("is given what torch.Tensor.max makes of each rank's own batch, at train.py:14", said)
+
+    def test_a_teacher_that_normalizes_by_the_batch(self):
+        before = ("teacher = globals().get('teacher') or nn.Sequential(nn.Linear(7, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)){mode}\n"
+                  "    with torch.no_grad(): due = teacher(x[mine])")
+        text = script(before=before, loss="F.mse_loss(out, due)")
+        said = self.verified(text.replace("{mode}", ""), 1, "--drill")
+        self.assertIn("cause local_batch_norm: ", said)
+        self.assertIn("mse_loss is given what torch.nn.functional.batch_norm makes of each rank's own batch, at train.py:", said)
+        self.verified(text.replace("{mode}", ".eval()"), 0)
+
+    def test_models_whose_parameters_have_the_same_names(self):
+        """One is frozen while the other one is trained, and steps by itself: neither is taken for the other."""
+        begin = """critic = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Identity(), nn.Linear(4, 1)))
+of_critic = torch.optim.SGD(critic.parameters(), lr=0.05)
+for begin"""
+        before = """of_critic.zero_grad(); (critic(y[mine]) ** 2).mean().backward(); of_critic.step()
+    critic.requires_grad_(False)"""
+        text = script(before=before, loss="critic.module(out).mean(){times}", after="critic.requires_grad_(True)").replace("for begin", begin)
+        said = self.verified(text.replace("{times}", " * world"), 1, "--drill")
+        self.assertIn("fail: step 2, gradient of 0.weight\n      cause not_divided: ", said)
+        said = self.verified(text.replace("{times}", ".abs().sqrt()"), 1, "--drill")
+        self.assertNotIn("begins with other weights", said)
+        self.assertIn("cause function_of_mean: ", said)
+        self.verified(text.replace("{times}", ""), 0)
+
     def test_weights_that_each_rank_changes_within_the_step(self):
         text = script(before=ASCENT, after=DESCENT).replace("    optimizer.zero_grad()\n    out", "    out")
         said = self.verified(text.replace("{first}", "model.no_sync()"), 1, "--drill")

@@ -173,7 +173,7 @@ class ByHand:
                         "lr": [] if rate is None else [rate]})
         recorder.step_ended(trained.number, params)
         if recorder.drill is not None:
-            recorder.drill.step_ended()
+            recorder.drill.step_ended(params)
 
     def updates(self, params):
         import torch

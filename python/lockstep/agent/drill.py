@@ -160,14 +160,16 @@ class Drill:
         finally:
             self.quiet = quiet
 
-    def step_ended(self):
-        """recorder.steps counts it already."""
+    def step_ended(self, params):
+        """recorder.steps counts it already. Of another model's parameters with the names of those that were updated, nothing is told."""
         if self.recorder.steps != self.step:
             return
         self.quiet = True
+        own = {id(param) for param in params}
+        taken = {self.recorder.names.get(key) for key in own}
         for key, leaf in self.leaves.items():
             leaf.hook.remove()
-            if leaf.values and key in self.recorder.names:
+            if leaf.values and key in self.recorder.names and (key in own or self.recorder.names[key] not in taken):
                 self.add({"kind": "parameter", "name": self.recorder.names[key], "values": leaf.values,
                           "gradient": sketch(leaf.gradient), "later": leaf.later, "later_call": leaf.later_call})
         self.leaves = {}

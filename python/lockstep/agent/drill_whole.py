@@ -36,6 +36,11 @@ def loses_rows(kind, given, along, result):
     return result.dim() < first.dim() and (0 in along or -first.dim() in along)
 
 
+def is_of_batch(kind, args, kwargs):
+    """BatchNorm that normalizes by the batch that it is given."""
+    return kind == "batch_norm" and bool(kwargs.get("training", args[5] if len(args) > 5 else False))
+
+
 def take(name, line, call, given, results):
     """A call is over: `given` and `results` are tensors. Marks what it made of the whole, or of what is of the whole."""
     source = first_made(given)
@@ -45,7 +50,7 @@ def take(name, line, call, given, results):
     for result in results:
         if source is not None:
             mark([result], source)
-        elif kind in REDUCING and loses_rows(kind, given, dimensions(*call), result):
+        elif is_of_batch(kind, *call) or kind in REDUCING and loses_rows(kind, given, dimensions(*call), result):
             mark([result], (name, line()))
 
 

@@ -42,13 +42,16 @@ class Wrapped:
         own = {id(param) for _, param in self.params}
         return any(id(param) in own for param in params)
 
-    def unfrozen(self):
-        """Not to be trained when they were wrapped: no gradient of theirs is reduced."""
-        return [name for name, param in self.params if param.requires_grad and name in self.frozen]
+    def unfrozen(self, own):
+        """Not to be trained when they were wrapped: no gradient of theirs is reduced. own: of an optimizer, by name, of which another
+        model may have the same, as a generator and a discriminator."""
+        return [name for name, param in self.params
+                if param.requires_grad and name in self.frozen and own.get(name, param) is param]
 
-    def refrozen(self):
+    def refrozen(self, own):
         """Trained when they were wrapped, and no longer: another rank that waits for their gradients waits in vain."""
-        return [name for name, param in self.params if not param.requires_grad and name not in self.frozen]
+        return [name for name, param in self.params
+                if not param.requires_grad and name not in self.frozen and own.get(name, param) is param]
 
     def unused(self, unsynced):
         """Without a gradient, or with one of micro-batches under no_sync() alone (their ids), although each was promised one."""

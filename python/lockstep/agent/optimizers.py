@@ -128,6 +128,7 @@ def before_step(recorder, number, optimizer, params):
     for model in recorder.models:
         name_parameters(recorder, model.module)
     names = [recorder.names.get(id(param), f"parameter {i}") for i, param in enumerate(params)]
+    own = dict(zip(names, params))
     stale.found(recorder, params)
     grads, shards = [param.grad for param in params], shards_of(recorder, params)
     sketches, hashes = recorded(recorder, grads, shards)
@@ -140,8 +141,8 @@ def before_step(recorder, number, optimizer, params):
             "copy": copy_of(next((param for param, shard in zip(params, shards) if shard), None)),
             "replaced": [name for model in recorder.models for name in model.replaced()],
             "unused": [name for model in recorder.models if model.has_any(params) for name in model.unused(alone)],
-            "unfrozen": [name for model in recorder.models for name in model.unfrozen()],
-            "refrozen": [name for model in recorder.models for name in model.refrozen()],
+            "unfrozen": [name for model in recorder.models for name in model.unfrozen(own)],
+            "refrozen": [name for model in recorder.models for name in model.refrozen(own)],
             "unheld": unheld(recorder, names, params), "untrained": untrained_hash(recorder),
             **reduced_oddly(recorder, names, params),
             "hooked": names_of(recorder, names, params), **untouched.names_of(recorder, names, params),
@@ -273,7 +274,7 @@ def watch(recorder):
                 recorder.write({**line, **after_step(recorder, number, self, params)})
             recorder.step_ended(number, params)
             if recorder.drill is not None:
-                recorder.drill.step_ended()
+                recorder.drill.step_ended(params)
             return result
         self.step = types.MethodType(stepped, self)  # a method: schedulers look for its __func__
     torch.optim.Optimizer.__init__ = init

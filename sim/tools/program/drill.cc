@@ -44,7 +44,7 @@ class DrillJudge {
   bool start();  // true once something was found, as in all that follow
   bool forward();
   bool forward_of(const DrillOutput& output);
-  bool given_fits(size_t call) const;
+  bool given_fits(size_t call, bool means = false) const;
   GivenCalls given_of(size_t call) const;
   std::optional<ScalarFactors> factors_of(size_t call) const;
   bool backward(double factor);
@@ -190,8 +190,9 @@ void DrillJudge::take_tensors(const DrillTensors& ranks, const DrillTensor& one)
   found_.one_shape = one.shape;
 }
 
-// By rank 0 it was made of the same calls, and what those made fits.
-bool DrillJudge::given_fits(size_t call) const {
+// By rank 0 it was made of the same calls, and what those made fits; means: and has no more rows on
+// one device.
+bool DrillJudge::given_fits(size_t call, bool means) const {
   const std::vector<size_t>&one = of_one(call).inputs, &rank = of_rank_0(call).inputs;
   for (size_t i = 0; i < one.size(); ++i) {
     const auto input = aligned_.of_one[one[i]];
@@ -199,6 +200,8 @@ bool DrillJudge::given_fits(size_t call) const {
     for (size_t k = 0; k < of_one(*input).outputs.size(); ++k) {
       const auto fits = relations_.find({*input, k});
       if (fits == relations_.end() || fits->second.empty()) return false;
+      if (means && of_one(*input).outputs[k].shape != of_rank_0(*input).outputs[k].shape)
+        return false;
     }
   }
   return !one.empty() && one.size() == rank.size();
@@ -240,6 +243,7 @@ bool DrillJudge::forward_of(const DrillOutput& output) {
   found_.place = place_of(of_rank_0(output.first));
   found_.call = aligned_.calls[output.first].one;
   found_.given_fits = given_fits(output.first);
+  found_.of_means = given_fits(output.first, true);
   found_.whole = differing_whole(given_of(output.first));
   found_.factors = factors_of(output.first);
   found_.numbers = differing_numbers(given_of(output.first));
@@ -247,12 +251,6 @@ bool DrillJudge::forward_of(const DrillOutput& output) {
   if (aligned_.parting && aligned_.parting->before <= aligned_.calls[output.first].one)
     found_.parting = aligned_.parting;
   return true;
-}
-
-const DrillParameter* parameter_of(const DrillRank& rank, const std::string& name) {
-  for (const DrillParameter& one : rank.parameters)
-    if (one.name == name) return &one;
-  return nullptr;
 }
 
 bool DrillJudge::start() {

@@ -44,6 +44,7 @@ struct DrillFinding {
   std::optional<double> distance, ratio;  // ratio: to what is due, if it is one number
   bool given_fits = false;  // of forward: all that it was given and that has a gradient, of which
                             // there is some
+  bool of_means = false;    // and that is no row of a sample, but a sum or a mean of them
   std::optional<DrillPlace> whole;  // of forward: what made of each rank's own batch as a whole
                                     // what it was given, which is another on one device
   std::optional<ScalarFactors> factors;  // of forward

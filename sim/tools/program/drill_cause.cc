@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "sim/judge/rank_view.h"
+#include "sim/tools/program/drill_given.h"
 #include "sim/tools/program/weights_fit.h"
 
 namespace lockstep {
@@ -40,6 +41,12 @@ ProgramCause cause_of(const std::vector<double>& weights) {
   const auto world = static_cast<double>(weights.size());
   const bool of_one_count = is_about(sum, 1) || is_about(sum, world) || is_about(sum, 1 / world);
   return of_one_count ? ProgramCause::mean_of_means : ProgramCause::loss_scaled_apart;
+}
+
+// As where a number is added to sums, before they are divided: soft Dice.
+bool is_function_of_means(const DrillFinding& drilled) {
+  return drilled.stage == DrillStage::forward && drilled.of_means && !drilled.numbers &&
+         drilled.shape == drilled.one_shape && !drilled.place.function.ends_with(".apply");
 }
 
 // By how much each rank's gradient was multiplied beside one device's.
@@ -74,9 +81,17 @@ ProgramCause cause_of_factors(const ScalarFactors& factors) {
                                            : ProgramCause::loss_scaled_apart;
 }
 
+// A maximum or the like of samples, made where no gradient goes.
+bool is_given_mixture(const DrillFinding& drilled) {
+  return drilled.stage == DrillStage::forward && drilled.whole &&
+         mixes_samples(drilled.whole->function);
+}
+
 // Where the first wrong operator multiplies by a number, that is no other function of a mean.
 ProgramCause cause_of_weights(const DrillFinding& drilled) {
   const ProgramCause cause = cause_of(drilled.weights);
+  if (cause == ProgramCause::function_of_mean && is_given_mixture(drilled))
+    return ProgramCause::own_batch;
   if (cause != ProgramCause::function_of_mean || !drilled.factors) return cause;
   const ProgramCause scaled = cause_of_factors(*drilled.factors);
   return scaled == ProgramCause::unknown ? cause : scaled;
@@ -109,6 +124,8 @@ ProgramCause cause_of_operator(const DrillFinding& drilled, const ProgramStep& o
   if (drilled.factors)
     if (const auto cause = cause_of_factors(*drilled.factors); cause != ProgramCause::unknown)
       return cause;
+  if (drilled.whole && drilled.whole->function.ends_with(".batch_norm"))
+    return ProgramCause::local_batch_norm;
   if (drilled.whole && !drilled.whole->function.empty()) return ProgramCause::own_batch;
   if (!drilled.given_fits) return ProgramCause::unknown;
   if (drilled.numbers && !drilled.numbers->shared) return ProgramCause::own_numbers;
@@ -116,7 +133,8 @@ ProgramCause cause_of_operator(const DrillFinding& drilled, const ProgramStep& o
   const bool other_shape = drilled.shape != drilled.one_shape && !drilled.distance;
   if (other_shape || mixes_samples(function)) return ProgramCause::own_batch;
   if (drilled.whole) return ProgramCause::own_constants;
-  return drilled.numbers ? ProgramCause::other_numbers : ProgramCause::unknown;
+  if (drilled.numbers) return ProgramCause::other_numbers;
+  return is_function_of_means(drilled) ? ProgramCause::function_of_mean : ProgramCause::unknown;
 }
 
 std::string words_of_operator(const DrillFinding& drilled, ProgramCause cause) {
@@ -127,8 +145,8 @@ std::string words_of_operator(const DrillFinding& drilled, ProgramCause cause) {
                        fmt::join(drilled.numbers->ranks, ", "), drilled.numbers->one);
   if (cause == ProgramCause::own_constants)
     return fmt::format("; {} is given it", drilled.place.function);
-  if (cause != ProgramCause::own_batch || !drilled.whole || drilled.whole->function.empty())
-    return "";
+  const bool of_batch = cause == ProgramCause::own_batch || cause == ProgramCause::local_batch_norm;
+  if (!of_batch || !drilled.whole || drilled.whole->function.empty()) return "";
   return fmt::format("; {} is given what {} makes of each rank's own batch, at {}",
                      drilled.place.function, drilled.whole->function, drilled.whole->line);
 }
@@ -152,7 +170,10 @@ void take_branch(const DrillFinding& drilled, ProgramFinding* wrong) {
 ProgramFinding with_cause(const DrillFinding& drilled, const ProgramStep& of_rank_0,
                           ProgramFinding wrong) {
   const bool unknown = wrong.cause == ProgramCause::unknown;
-  if (drilled.limited && (unknown || wrong.cause == ProgramCause::local_batch_norm)) {
+  if (wrong.cause == ProgramCause::scaled_by_ranks && is_function_of_means(drilled) &&
+      !is_product(drilled.place.function)) {
+    wrong.cause = ProgramCause::function_of_mean;
+  } else if (drilled.limited && (unknown || wrong.cause == ProgramCause::local_batch_norm)) {
     wrong.cause = ProgramCause::clipped_before_sum;
     wrong.words += fmt::format(
         "; each rank limited the norm of its own gradients to {:.4g}: they are scaled by {:.4g}",
@@ -163,6 +184,8 @@ ProgramFinding with_cause(const DrillFinding& drilled, const ProgramStep& of_ran
                                fmt::join(drilled.weights, ", "));
     if (wrong.cause == ProgramCause::loss_scaled_apart)
       wrong.words += multiples_text(drilled.weights);
+    else if (wrong.cause == ProgramCause::own_batch)
+      wrong.words += words_of_operator(drilled, wrong.cause);
   } else if (unknown && !drilled.changed_apart.empty()) {
     wrong.cause = ProgramCause::own_weights;
     wrong.words += fmt::format("; {} differs between ranks there", drilled.changed_apart);

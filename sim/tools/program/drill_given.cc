@@ -14,15 +14,6 @@ namespace {
 
 bool fits(const std::optional<DrillFit>& fit) { return fit && fit->distance <= kProgramBound; }
 
-bool is_product(const std::string& function) {
-  constexpr std::array<std::string_view, 8> kProducts = {
-      "mul", "div", "truediv", "true_divide", "multiply", "divide", "mul_", "div_"};
-  std::string name = function.substr(function.rfind('.') + 1);
-  if (name.starts_with("__") && name.ends_with("__")) name = name.substr(2, name.size() - 4);
-  if (name.starts_with("r") || name.starts_with("i")) name = name.substr(1);
-  return std::find(kProducts.begin(), kProducts.end(), name) != kProducts.end();
-}
-
 // Nothing where it is more than one number, or zero.
 std::optional<double> number_of(const DrillCall& call) {
   if (call.outputs.size() != 1 || !call.outputs[0].shape.empty() || !call.outputs[0].norms)
@@ -84,6 +75,15 @@ std::optional<GivenNumbers> numbers_at(const GivenCalls& calls, size_t place) {
 }
 
 }  // namespace
+
+bool is_product(const std::string& function) {
+  constexpr std::array<std::string_view, 8> kProducts = {
+      "mul", "div", "truediv", "true_divide", "multiply", "divide", "mul_", "div_"};
+  std::string name = function.substr(function.rfind('.') + 1);
+  if (name.starts_with("__") && name.ends_with("__")) name = name.substr(2, name.size() - 4);
+  if (name.starts_with("r") || name.starts_with("i")) name = name.substr(1);
+  return std::find(kProducts.begin(), kProducts.end(), name) != kProducts.end();
+}
 
 std::optional<DrillPlace> differing_whole(const GivenCalls& calls) {
   std::optional<DrillPlace> kept;

@@ -28,6 +28,9 @@ struct GivenNumbers {
 // The first that is not alike on all ranks; else the first that is not that of one device.
 std::optional<GivenNumbers> differing_numbers(const GivenCalls& calls);
 
+// By the name of a function of torch.
+bool is_product(const std::string& function);
+
 // By what one number, which fits, was multiplied; or a sum of elements, which is then their mean.
 struct ScalarFactors {
   std::vector<double> ranks;

@@ -92,6 +92,12 @@ std::string take(const Json& line, DrillRank* rank) {
 
 }  // namespace
 
+const DrillParameter* parameter_of(const DrillRank& rank, const std::string& name) {
+  for (const DrillParameter& one : rank.parameters)
+    if (one.name == name) return &one;
+  return nullptr;
+}
+
 Expected<DrillRank> read_drill_rank(const std::string& path) {
   DrillRank rank;
   const InputErrors errors = read_json_lines(path, "line of the agent", {kDrillBytesMost},

@@ -71,6 +71,9 @@ struct DrillRank {
   bool ended = false;
 };
 
+// Nothing: it has none of that name.
+const DrillParameter* parameter_of(const DrillRank& rank, const std::string& name);
+
 // The bytes are a stranger's: bounded, every type checked; calls and outputs that others refer to
 // are there.
 Expected<DrillRank> read_drill_rank(const std::string& path);

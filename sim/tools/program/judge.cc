@@ -258,7 +258,7 @@ ProgramFinding within_step_failure(const Ranks& ranks, const ProgramRank& one, s
 std::optional<ProgramFinding> by_hand_failure(const Ranks& ranks, const ProgramRank& one,
                                               size_t step, size_t i, double off, double floor) {
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
-  if (!a.by_hand) return std::nullopt;
+  if (!a.by_hand || gradients_fit(ranks, one, step)) return std::nullopt;
   if (!have_its_samples(ranks, one, step)) return gradient_failure(ranks, one, step, i, off);
   const double of_gradient = sketch_distance(a.grads[i], b.grads[i], floor);
   if (!(of_gradient > kProgramBound)) return std::nullopt;

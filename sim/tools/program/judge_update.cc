@@ -36,17 +36,6 @@ bool is_along_no_gradient(const ProgramRank& rank, size_t step) {
   return step < rank.steps.size() && rank.steps[step].by_hand && rank.steps[step].lr.empty();
 }
 
-// As they were found before the update, whatever that made of them.
-bool gradients_fit(const Ranks& ranks, const ProgramRank& one, size_t step) {
-  if (step >= one.steps.size() || step >= ranks[0].steps.size()) return false;
-  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
-  if (a.names != b.names || largest_norm(b.grads) == 0) return false;
-  for (size_t i = 0; i < a.names.size(); ++i)
-    if (sketch_distance(a.grads[i], b.grads[i], largest_norm(b.grads) * 1e-4) > kProgramBound)
-      return false;
-  return true;
-}
-
 void take_updates(ProgramRank* rank, size_t step) {
   if (step >= rank->steps.size() || !rank->steps[step].by_hand) return;
   ProgramStep& own = rank->steps[step];
@@ -78,6 +67,16 @@ double factor_of_updates(const Ranks& ranks, const ProgramRank& one, size_t step
 
 const std::vector<Sketch>& gradients_found(const ProgramStep& step) {
   return step.behind_updates.empty() ? step.grads : step.behind_updates;
+}
+
+bool gradients_fit(const Ranks& ranks, const ProgramRank& one, size_t step) {
+  if (step >= one.steps.size() || step >= ranks[0].steps.size()) return false;
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  if (a.names != b.names || largest_norm(b.grads) == 0) return false;
+  for (size_t i = 0; i < a.names.size(); ++i)
+    if (sketch_distance(a.grads[i], b.grads[i], largest_norm(b.grads) * 1e-4) > kProgramBound)
+      return false;
+  return true;
 }
 
 bool left_alike(const Ranks& ranks, size_t step) {

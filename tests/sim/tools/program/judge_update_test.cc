@@ -73,6 +73,18 @@ TEST(ProgramUpdate, UpdatesTellWhereGradientsAreThoseOfOneRankYet) {
   EXPECT_EQ(found.entry, "gradient of weight");
 }
 
+// A batch along the second dimension has other rows.
+TEST(JudgeUpdate, WhatComesOfGradientsThatAgreeIsOfNoOtherSamples) {
+  Trained trained = trained_by_hand();
+  trained.change([](ProgramStep* step) {
+    step->samples = {"row of a rank"};
+    step->params[1] = sketch_of(2.5);
+  });
+  const ProgramFinding found = judge_one_device(trained.ranks, trained.alone);
+  EXPECT_EQ(found.verdict, Verdict::fail);
+  EXPECT_EQ(found.entry, "parameter bias");
+}
+
 // As those of a model that another step trained, or behind a layer that begins at nothing.
 TEST(ProgramUpdate, AGradientThatWasNothingIsNoRounding) {
   Trained trained = trained_by_hand();
