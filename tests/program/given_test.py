@@ -113,6 +113,26 @@ for begin"""
         self.assertIn("cause function_of_mean: ", said)
         self.verified(text.replace("{times}", ""), 0)
 
+    def test_what_all_ranks_share_before_their_samples(self):
+        """A model is given its support set first, or a number: the samples are what the loader gave."""
+        model = """class Near(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = net
+    def forward(self, support, x): return self.net(x) - self.net(support).mean(0)
+model = nn.parallel.DistributedDataParallel(Near())
+samples = torch.utils.data.TensorDataset(x, y)
+dealt = torch.utils.data.distributed.DistributedSampler(samples)
+loader = iter(torch.utils.data.DataLoader(samples, 4, sampler=dealt))
+optimizer"""
+        text = script(before="own, due = next(loader)", loss="F.mse_loss(out, due){times}")
+        text = text.replace("model = nn.parallel.DistributedDataParallel(net)\noptimizer", model)
+        for support in ("x[:5]", "torch.ones(1, 7)"):
+            with self.subTest(support):
+                whole = text.replace("model(x[mine])", f"model({support}, own)")
+                self.verified(whole.replace("{times}", ""), 0)
+        self.assertIn("cause not_divided: ", self.verified(whole.replace("{times}", " * world"), 1))
+
     def test_weights_that_each_rank_changes_within_the_step(self):
         text = script(before=ASCENT, after=DESCENT).replace("    optimizer.zero_grad()\n    out", "    out")
         said = self.verified(text.replace("{first}", "model.no_sync()"), 1, "--drill")

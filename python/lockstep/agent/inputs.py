@@ -46,6 +46,16 @@ def loaded(recorder, batch):
     recorder.states = recorder.generators.states()
 
 
+def samples_of(recorder, batch):
+    """Of what a forward is given, by its first tensor, unless that is none of what loaders gave and another one is: before the
+    samples a model may be given what all of them share (a support set, a grid)."""
+    first, loaded = rows(batch), set(recorder.loaded)
+    if not loaded or loaded & set(first):
+        return first
+    others = (rows(one) for one in batch[1:])
+    return next((own for own in others if own and loaded >= set(own)), first)
+
+
 def note_draws(recorder):
     """Since a loader gave its last batch."""
     recorder.drew = recorder.drew or (recorder.states is not None and recorder.states != recorder.generators.states())

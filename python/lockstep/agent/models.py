@@ -115,7 +115,7 @@ def take_samples(recorder, module, given):
         name_parameters(recorder, module)
         note_model(recorder, module)
         inputs.given(recorder, given)
-        recorder.samples += rows(given)
+        recorder.samples += inputs.samples_of(recorder, given)
 
 
 def watch_calls(recorder):
@@ -166,7 +166,7 @@ def watch_forwards(recorder, model):
             recorder.unsynced &= recorder.within_ddp  # else it goes past no_sync() as well
             given = unnamed or tuple((named or {}).values())
             inputs.given(recorder, given)
-            recorder.samples += rows(given)
+            recorder.samples += inputs.samples_of(recorder, given)
     if knows_names(module.register_forward_pre_hook):
         module.register_forward_pre_hook(before, with_kwargs=True)
     else:
@@ -188,7 +188,7 @@ def watch(recorder):
     def counted(self, *args, **kwargs):
         recorder.ddp_forwards += torch.is_grad_enabled()
         if not args and torch.is_grad_enabled() and not knows_names(self.module.register_forward_pre_hook):
-            recorder.samples += rows(tuple(kwargs.values()))
+            recorder.samples += inputs.samples_of(recorder, tuple(kwargs.values()))
         recorder.unsynced = not self.require_backward_grad_sync
         if torch.is_grad_enabled() and self.require_backward_grad_sync:
             for model in recorder.models:
