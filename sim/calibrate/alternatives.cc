@@ -21,6 +21,7 @@ MachineModel machine_of(MachineModel machine, const Alternative& one) {
   machine.parameter_ns = one.parameter_ns;
   machine.sync_ns = one.sync_ns;
   machine.rank_spread = one.rank_spread;
+  machine.overlap_slowdown = one.overlap_slowdown.value_or(machine.overlap_slowdown);
   return machine;
 }
 
@@ -79,13 +80,19 @@ Alternative alternative_of(const MachineModel& other, const MachineModel& machin
           .bucket_ns = other.bucket_ns,
           .parameter_ns = other.parameter_ns,
           .sync_ns = other.sync_ns,
-          .rank_spread = other.rank_spread};
+          .rank_spread = other.rank_spread,
+          .overlap_slowdown = other.overlap_slowdown};
 }
 
-Growth growth_of(int64_t ranks, int64_t fitted) {
+Growth growth_of(int64_t ranks, int64_t fitted, int64_t ranks_per_host) {
   if (ranks < 2 || fitted < 2) return {};
   const auto of = static_cast<double>(ranks), by = static_cast<double>(fitted);
-  return {std::min(1.0, (of - 1) / (by - 1)), std::max(1.0, std::log2(of) / std::log2(by))};
+  const auto on_host = [&](double all) {
+    return std::min(all, static_cast<double>(ranks_per_host)) - 1;
+  };
+  const double shared = on_host(of) / std::max(1.0, on_host(by));
+  return {std::min(1.0, (of - 1) / (by - 1)),
+          std::max({1.0, std::log2(of) / std::log2(by), shared})};
 }
 
 Expected<std::vector<double>> steps_of_alternatives(const RunPlan& plan,
@@ -100,12 +107,13 @@ Expected<std::vector<double>> steps_of_alternatives(const RunPlan& plan,
   const int64_t ranks = as.ranks.value_or(ranks_of(plan.scenario));
   for (const Alternative& one : machine.alternatives) {
     if (one.of_hosts && ranks <= machine.cost.ranks_per_host) continue;
+    if (ranks == one.not_ranks) continue;
     MachineModel other = machine_of(machine, one);
     const RunPlan longer = with_compute(plan, one.compute, &other);
     const auto step = step_ms(longer, other, as);
     if (!step) return step.errors();
     if (base.value() == 0 || step.value() == 0) return std::vector<double>();
-    const Growth growth = growth_of(ranks, one.sync_ranks);
+    const Growth growth = growth_of(ranks, one.sync_ranks, machine.cost.ranks_per_host);
     const double sync_ms = ranks > 1 ? static_cast<double>(one.sync_ns) * 1e-6 : 0;
     ratios.push_back((step.value() - sync_ms * (1 - growth.least)) / base.value());
     if (one.sync_ranks > 0)

@@ -30,12 +30,13 @@ RunPlan with_compute(RunPlan plan, double factor, MachineModel* machine);
 Alternative alternative_of(const MachineModel& other, const MachineModel& machine);
 
 // What of a step of `ranks` that took a share in one of `fitted` ranks is at least and at most
-// left: in proportion to a rank's peers where they are fewer, and to log2 of the ranks where they
-// are more.
+// left: in proportion to a rank's peers where they are fewer, and where they are more to log2 of
+// the ranks, or to its peers on its host, who share what is there but once (its cores, its PCI
+// Express).
 struct Growth {
   double least = 1, most = 1;
 };
-Growth growth_of(int64_t ranks, int64_t fitted);
+Growth growth_of(int64_t ranks, int64_t fitted, int64_t ranks_per_host);
 
 // A step on each alternative as a multiple of that on the machine, in their order; of one whose
 // step may grow with the ranks two. Empty where there are none, or no step. Faults and noise are

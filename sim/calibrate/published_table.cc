@@ -56,7 +56,10 @@ class TableReader {
     row.synchronized = json.value("synchronized", true);
     row.fitted = json.value("fit", false);
     if (json.contains("accumulate_steps")) row.passes = json["accumulate_steps"].get<int64_t>();
-    row.ms = ms_of(json, i, row.ranks);
+    const Json& samples_of = json.contains("samples_per_rank") ? json : document_;
+    if (samples_of.contains("samples_per_rank"))
+      row.samples = samples_of["samples_per_rank"].get<double>();
+    row.ms = ms_of(json, i, row);
     if (!row.synchronized && row.ranks > 1)
       refuse(pointer_of(i) + "/ranks", fmt::format("{} ranks that are not synchronized", row.ranks),
              "1");
@@ -69,7 +72,7 @@ class TableReader {
     return row;
   }
 
-  double ms_of(const Json& json, size_t i, int64_t ranks) {
+  double ms_of(const Json& json, size_t i, const PublishedRow& row) {
     if (json.contains("ms") == json.contains("samples_per_s")) {
       refuse(pointer_of(i), "how long a step takes is said twice, or not at all",
              "one of ms and samples_per_s");
@@ -81,14 +84,12 @@ class TableReader {
                "no samples_per_rank");
       return json["ms"].get<double>();
     }
-    const Json& samples_of = json.contains("samples_per_rank") ? json : document_;
-    if (!samples_of.contains("samples_per_rank")) {
+    if (!row.samples) {
       refuse(pointer_of(i) + "/samples_per_s", "of how many samples a step is not known",
              "samples_per_rank here, or beside \"rows\"");
       return 1;
     }
-    const double samples =
-        samples_of["samples_per_rank"].get<double>() * static_cast<double>(ranks);
+    const double samples = *row.samples * static_cast<double>(row.ranks);
     const double ms = samples * 1e3 / json["samples_per_s"].get<double>();
     if (ms > kMostStepMs)
       refuse(pointer_of(i) + "/samples_per_s", fmt::format("a step of {:g} ms", ms),

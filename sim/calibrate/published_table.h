@@ -17,6 +17,7 @@ struct PublishedRow {
   bool synchronized = true;            // false: one rank's compute alone, without a reducer
   bool fitted = false;                 // what a machine is fitted to
   std::optional<int64_t> passes = {};  // micro-batches of a step; none: the scenario's
+  std::optional<double> samples = {};  // of a rank in a step, where they are said
   InputError place = {};               // where it stands in its file, without a message
 };
 struct PublishedTable {

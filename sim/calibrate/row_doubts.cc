@@ -42,16 +42,19 @@ class Doubts {
   InputErrors take() { return std::move(warnings_); }
 
  private:
-  using Configuration = std::tuple<int64_t, std::optional<double>, std::optional<int64_t>, bool>;
+  using Passes = std::pair<std::optional<int64_t>, std::optional<double>>;  // and their samples
+  using Configuration = std::tuple<int64_t, std::optional<double>, Passes, bool>;
+
+  static Passes passes_of(const PublishedRow& row) { return {row.passes, row.samples}; }
 
   // The fastest of them, whatever its cap: it sends nothing.
   void note_one_rank(const PublishedRow& row) {
-    const auto [known, is_new] = alone_.emplace(row.passes, &row);
+    const auto [known, is_new] = alone_.emplace(passes_of(row), &row);
     if (!is_new && row.ms < known->second->ms) known->second = &row;
   }
 
   void compare_with_same(const PublishedRow& row) {
-    const Configuration same{row.ranks, row.cap_mb, row.passes, row.synchronized};
+    const Configuration same{row.ranks, row.cap_mb, passes_of(row), row.synchronized};
     const auto [known, is_new] = first_.emplace(same, &row);
     if (is_new || std::fabs(row.ms / known->second->ms - 1) <= kNoise) return;
     warnings_.push_back(doubt(
@@ -62,7 +65,7 @@ class Doubts {
   }
 
   void compare_with_one_rank(const PublishedRow& row) {
-    const auto one = alone_.find(row.passes);
+    const auto one = alone_.find(passes_of(row));
     if (row.ranks == 1 || one == alone_.end() || row.ms >= one->second->ms * (1 - kNoise)) return;
     warnings_.push_back(doubt(
         row, fmt::format("a step of {} ranks takes {:.6g} ms, less than one rank's {:.6g} ms{}, "
@@ -70,7 +73,7 @@ class Doubts {
                          row.ranks, row.ms, one->second->ms, line_of(*one->second))));
   }
 
-  std::map<std::optional<int64_t>, const PublishedRow*> alone_;
+  std::map<Passes, const PublishedRow*> alone_;
   std::map<Configuration, const PublishedRow*> first_;
   InputErrors warnings_;
 };

@@ -24,9 +24,9 @@ std::string changed(const char* what, double slower) {
 
 }  // namespace
 
-void slow_links(double factor, MachineModel* machine) {
+void slow_links(double factor, bool across, MachineModel* machine) {
   slow_link(factor, &machine->cost.link);
-  slow_link(factor, &machine->cost.across);
+  if (across) slow_link(factor, &machine->cost.across);
   slow_cores(factor, &machine->cost);
 }
 
@@ -34,6 +34,8 @@ void apply(const RowExplanation& explanation, Guess* guess) {
   guess->machine.bucket_ns = std::llround(explanation.bucket_us * 1e3);
   guess->machine.rank_spread = explanation.spread;
   slow_messages(explanation.messages, &guess->machine);
+  if (explanation.links != 1) slow_links(explanation.links, explanation.across, &guess->machine);
+  if (explanation.overlap > 0) guess->machine.overlap_slowdown = explanation.overlap;
   switch (explanation.excess) {
     case Excess::reducer:
       guess->machine.parameter_ns += std::llround(explanation.value * 1e3);
@@ -42,27 +44,25 @@ void apply(const RowExplanation& explanation, Guess* guess) {
       guess->machine.sync_ns += std::llround(explanation.value * 1e6);
       return;
     case Excess::link:
-      slow_links(explanation.value, &guess->machine);
+      slow_links(explanation.value, explanation.across, &guess->machine);
       return;
     case Excess::latency:
       slow_messages(explanation.value, &guess->machine);
       return;
+    case Excess::contention:
+      guess->machine.overlap_slowdown = explanation.value;
+      return;
     case Excess::compute:
       guess->compute *= explanation.value;
       guess->machine.sync_ns += std::llround(explanation.beside_ms * 1e6);
-      slow_links(explanation.links, &guess->machine);
       return;
   }
-}
-
-double unseen_slower(const LinkCost& link, int64_t fitted_ranks) {
-  if (link.alpha_ns > 0 && link.alpha_ns < kMostRdmaNs) return kUnseenSlower;
-  return fitted_ranks == 1 ? kMostSlower : kUnseenTcpSlower;
 }
 
 std::string to_text(const RowExplanation& explanation) {
   std::string beside =
       changed("links", explanation.links) + changed("messages", explanation.messages);
+  if (explanation.overlap > 0) beside += ", backward hides no collective";
   if (explanation.beside_ms > 0)
     beside += fmt::format(", a step of several ranks takes {:.2f} ms more", explanation.beside_ms);
   beside += fmt::format(", a bucket {:.0f} us", explanation.bucket_us);
@@ -78,6 +78,10 @@ std::string to_text(const RowExplanation& explanation) {
       return fmt::format("links are {:.2f} times slower", explanation.value) + beside;
     case Excess::latency:
       return fmt::format("messages are {:.2f} times slower", explanation.value) + beside;
+    case Excess::contention:
+      return fmt::format("compute takes {:.3g} times as long while a collective is under way",
+                         1 + explanation.value) +
+             beside;
     case Excess::compute:
       return fmt::format("compute takes {:.4g} times as long as the scenario says",
                          explanation.value) +

@@ -26,7 +26,8 @@ Expected<PlannedJob> RowSimulator::job(const Guess& guess, const Place& place) c
 Expected<PlannedJob> RowSimulator::job_of(const Guess& guess, const Place& place,
                                           bool taken_before) const {
   MachineModel machine = guess.machine;
-  RunPlan plan = with_compute(plan_, guess.compute, &machine);
+  const double of_pass = guess.fixed + (1 - guess.fixed) * place.batch;
+  RunPlan plan = with_compute(plan_, guess.compute * of_pass, &machine);
   if (place.passes) plan.scenario.accumulate_steps = *place.passes;
   SimulatedAs as;
   as.ranks = place.ranks;

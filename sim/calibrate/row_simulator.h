@@ -16,13 +16,18 @@ namespace lockstep {
 struct Guess {
   MachineModel machine;
   double compute = 1;
+  double fixed = 0;  // part of the fitted row's compute that is there whatever a pass's samples
 };
+// Half at most: nobody knows how much of a pass is launches and reading of weights, and what its
+// kernels make of fewer samples.
+inline constexpr double kMostFixed = 0.5;
 
 // Of a row that the table is asked about.
 struct Place {
   int64_t ranks = 1;
   std::optional<double> cap_mb;
   std::optional<int64_t> passes;
+  double batch = 1;  // samples of a pass, as a multiple of the fitted row's
 };
 
 class RowSimulator {

@@ -35,10 +35,15 @@ double general_error(const std::optional<Accuracy>& accuracy) {
 
 std::string told(const SimulatedLine& line) {
   std::string text = fmt::format("{:.2f} ms a step", step_ms(line));
-  if (line.step_error)
-    text += fmt::format(" ({:.2f} .. {:.2f})", step_ms(line) * (1 - *line.step_error),
-                        step_ms(line) * (1 + *line.step_error));
-  return text;
+  if (!line.step_error) return text;
+  const std::vector<double>& others = line.of_alternatives;
+  double low = 1 - *line.step_error, high = 1 + *line.step_error;
+  if (!others.empty()) {  // slower by twice is not faster by as much
+    low = std::min(1 - kLeastError, *std::min_element(others.begin(), others.end()));
+    high = std::max(1 + kLeastError, *std::max_element(others.begin(), others.end()));
+  }
+  return text + fmt::format(" ({:.2f} .. {:.2f})", step_ms(line) * std::max(0.0, low),
+                            step_ms(line) * high);
 }
 
 // "2, 4, 8".

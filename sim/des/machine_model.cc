@@ -112,6 +112,9 @@ std::vector<Alternative> alternatives_of(const Json& list) {
     one.rank_spread = json.value("rank_spread", 0.0);
     one.sync_ranks = json.value("sync_ranks", int64_t{0});
     one.of_hosts = json.value("of_hosts", false);
+    if (json.contains("overlap_slowdown"))
+      one.overlap_slowdown = json["overlap_slowdown"].get<double>();
+    one.not_ranks = json.value("not_ranks", int64_t{0});
   }
   return alternatives;
 }
@@ -129,6 +132,8 @@ Json json_of(const Alternative& one) {
                {"rank_spread", one.rank_spread}};
   if (one.sync_ranks > 0) json["sync_ranks"] = one.sync_ranks;
   if (one.of_hosts) json["of_hosts"] = true;
+  if (one.overlap_slowdown) json["overlap_slowdown"] = *one.overlap_slowdown;
+  if (one.not_ranks > 0) json["not_ranks"] = one.not_ranks;
   return json;
 }
 

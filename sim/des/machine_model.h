@@ -37,7 +37,9 @@ struct Alternative {
   // sync_ns is that of steps of so many ranks, and may grow with log2 of them, or shrink with the
   // number of a rank's peers where these are fewer. 0: it does not.
   int64_t sync_ranks = 0;
-  bool of_hosts = false;  // of runs over several hosts alone
+  bool of_hosts = false;                        // of runs over several hosts alone
+  std::optional<double> overlap_slowdown = {};  // none: the machine's
+  int64_t not_ranks = 0;                        // of runs of any other number of ranks
 };
 
 // The machines that a scenario is simulated on: what a collective costs there, and what a step

@@ -74,6 +74,8 @@ class Options(OptionWalk):
             "--machine": differs("--machine", "dgx_v100"),
             "--set": differs("--set", "/compute/forward_ms=20"),
             "--out": writes("--out")})
+        unsaid = self.run_program("calibrate", *published)
+        self.assertIn("nobody says what the links are (--machine)", unsaid.out)
         self.walk("calibrate", "without --out", [out], {"--cores": differs("--cores", "77")})
         self.walk("calibrate", "with --out", [out, "--out", self.tmp / "machine"], {
             "--out": Case([], lambda test, base, result, path: test.assertTrue(

@@ -47,25 +47,34 @@ std::vector<std::string> transformer_xl() {
 std::vector<Case> cases() {
   const std::string bert = R"({"kind": "bert", "vocabulary": 30528, "width": 1024, "layers": 24})";
   const std::string bart = R"({"kind": "bert", "vocabulary": 50265, "width": 1024, "layers": 28})";
-  return {{"llama_8b_dgx_h100", "dgx_h100", gpt(32, 4096, 128256, 8192), 0.01},
-          {"mpt_760m_dgx_h100", "dgx_h100", gpt(24, 1536, 50368, 2048), 0.01},
-          {"mpt_1b_dgx_h100", "dgx_h100", gpt(24, 2048, 50368, 2048), 0.025},
-          {"mpt_7b_dgx_a100", "dgx_a100", gpt(32, 4096, 50368, 2048), 0.02},
-          {"bert_large_tf32_128_dgx_a100", "dgx_a100", tokens(bert, 30528, 128), 0.015},
-          {"bert_large_amp_128_dgx_a100", "dgx_a100", tokens(bert, 30528, 128), 0.015},
-          {"bert_large_amp_512_dgx_a100", "dgx_a100", tokens(bert, 30528, 512), 0.02},
-          {"resnet50_tf32_dgx_a100", "dgx_a100", {R"(/model={"kind": "resnet50"})"}, 0.02},
-          {"resnet50_fp32_dgx_v100", "dgx_v100", {R"(/model={"kind": "resnet50"})"}, 0.02},
-          {"transformer_xl_tf32_dgx_a100", "dgx_a100", transformer_xl(), 0.02},
-          {"transformer_xl_amp_dgx_a100", "dgx_a100", transformer_xl(), 0.021},
-          {"transformer_xl_fp32_v100", "machine_v100_mesh", transformer_xl(), 0.04},
-          {"bart_tf32_128_dgx_a100", "dgx_a100", tokens(bart, 50265, 128), 0.015},
-          {"resnet152_p2", "machine_p2", {R"(/model={"kind": "resnet152"})"}, 0.01},
-          {"alexnet_p2", "machine_p2", {R"(/model={"kind": "alexnet"})"}, 0.08},
-          {"vgg16_amp_rtx3090",
-           "machine_rtx3090",
-           {R"(/model={"kind": "vgg16"})", R"(/comm_hook={"kind": "fp16"})"},
-           0.07}};
+  return {
+      {"llama_8b_dgx_h100", "dgx_h100", gpt(32, 4096, 128256, 8192), 0.01},
+      {"mpt_760m_dgx_h100", "dgx_h100", gpt(24, 1536, 50368, 2048), 0.01},
+      {"mpt_1b_dgx_h100", "dgx_h100", gpt(24, 2048, 50368, 2048), 0.025},
+      {"mpt_7b_dgx_a100", "dgx_a100", gpt(32, 4096, 50368, 2048), 0.02},
+      {"bert_large_tf32_128_dgx_a100", "dgx_a100", tokens(bert, 30528, 128), 0.015},
+      {"bert_large_amp_128_dgx_a100", "dgx_a100", tokens(bert, 30528, 128), 0.015},
+      {"bert_large_amp_512_dgx_a100", "dgx_a100", tokens(bert, 30528, 512), 0.02},
+      {"resnet50_tf32_dgx_a100", "dgx_a100", {R"(/model={"kind": "resnet50"})"}, 0.02},
+      {"resnet50_fp32_dgx_v100", "dgx_v100", {R"(/model={"kind": "resnet50"})"}, 0.02},
+      {"transformer_xl_tf32_dgx_a100", "dgx_a100", transformer_xl(), 0.02},
+      {"transformer_xl_amp_dgx_a100", "dgx_a100", transformer_xl(), 0.021},
+      {"transformer_xl_fp32_v100", "machine_v100_mesh", transformer_xl(), 0.04},
+      {"bart_tf32_128_dgx_a100", "dgx_a100", tokens(bart, 50265, 128), 0.015},
+      {"resnet152_p2", "machine_p2", {R"(/model={"kind": "resnet152"})"}, 0.01},
+      {"alexnet_p2", "machine_p2", {R"(/model={"kind": "alexnet"})"}, 0.08},
+      {"resnet50_p100", "machine_p100", {R"(/model={"kind": "resnet50"})"}, 0.02},
+      {"resnet152_p100", "machine_p100", {R"(/model={"kind": "resnet152"})"}, 0.02},
+      {"resnet50_k80", "machine_k80", {R"(/model={"kind": "resnet50"})"}, 0.02},
+      {"alexnet_k80", "machine_k80", {R"(/model={"kind": "alexnet"})"}, 0.2},
+      {"resnet50_mxnet_fp32_dgx2", "machine_dgx2", {R"(/model={"kind": "resnet50"})"}, 0.02},
+      {"bert_base_mxnet_fp32_64_v100", "machine_v100_edr",
+       tokens(R"({"kind": "bert", "vocabulary": 30522, "width": 768, "layers": 12})", 30522, 128),
+       0.03},
+      {"vgg16_amp_rtx3090",
+       "machine_rtx3090",
+       {R"(/model={"kind": "vgg16"})", R"(/comm_hook={"kind": "fp16"})"},
+       0.07}};
 }
 
 MachineModel machine_for(const std::string& name) {

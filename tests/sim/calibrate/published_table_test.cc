@@ -78,6 +78,9 @@ TEST(PublishedTable, RowsThatContradictEachOtherAreTold) {
   EXPECT_EQ(told(fitted + R"(, {"ranks": 8, "ms": 40.2}, {"ranks": 1, "ms": 40.3})"), "");
   EXPECT_EQ(told(fitted + R"(, {"ranks": 8, "ms": 50, "bucket_cap_mb": 1})"), "");
   EXPECT_EQ(told(fitted + R"(, {"ranks": 16, "ms": 20, "accumulate_steps": 2})"), "");
+  EXPECT_EQ(told(R"({"ranks": 1, "samples_per_s": 1000, "samples_per_rank": 64, "fit": true},
+                    {"ranks": 8, "samples_per_s": 6000, "samples_per_rank": 8})"),
+            "");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "sim/cli/cap_advice.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <string>
 #include <vector>
@@ -49,6 +49,19 @@ TEST(CapAdvice, KeepsTheUsualCapWhereTheErrorIsLarger) {
   // Without an error between caps both step times have their own.
   EXPECT_FALSE(only(kCurve, 25, Accuracy{0.02, std::nullopt, 1, false}).cap_mb);
   EXPECT_EQ(only(kCurve, 25, Accuracy{0.01, std::nullopt, 1, false}).cap_mb, 4);
+}
+
+// A step that may take five times as long does not take less than nothing.
+TEST(CapAdvice, NoIntervalGoesBelowNothing) {
+  std::vector<SimulatedLine> lines = {line_of(3, 1, 100), line_of(3, 25, 100)};
+  for (SimulatedLine& line : lines) line.of_alternatives = {0.9, 5};
+  EXPECT_THAT(only(lines, 25, Accuracy{4, 4, 1, false}).text,
+              testing::HasSubstr("(90.00 .. 500.00)"));
+  lines.pop_back();
+  lines.push_back(line_of(3, 25, 100));
+  for (SimulatedLine& line : lines) line.of_alternatives.clear();
+  EXPECT_THAT(only(lines, 25, Accuracy{4, 4, 1, false}).text,
+              testing::HasSubstr("(0.00 .. 500.00)"));
 }
 
 // What gives the fitted row by slower links, say, has the larger cap faster here.
