@@ -105,9 +105,14 @@ class ByHand:
 
     def know(self, params):
         found = [param for param in params if self.is_trained(param) and not any(trained.has(param) for trained in self.trained)]
-        if found and not any(made() is self.reached for made in self.recorder.made):
-            self.recorder.made.append(weakref.ref(self.reached))
+        if found and not self.optimizers():  # beside one it may never be updated
+            self.count(self.reached)
         self.reached.take(found)
+
+    def count(self, trained):
+        """As an optimizer."""
+        if not any(made() is trained for made in self.recorder.made):
+            self.recorder.made.append(weakref.ref(trained))
 
     def touch(self, tensor):
         if self.busy or self.recorder.stepping or not is_weight(tensor):
@@ -155,6 +160,7 @@ class ByHand:
         trained, self.reached = self.reached, Trained()
         trained.number, self.recorder.optimizers = self.recorder.optimizers, self.recorder.optimizers + 1
         self.trained.append(trained)
+        self.count(trained)
         return [(trained, new)]
 
     def record(self, trained, written):

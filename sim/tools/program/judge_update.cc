@@ -73,6 +73,8 @@ bool gradients_fit(const Ranks& ranks, const ProgramRank& one, size_t step) {
   if (step >= one.steps.size() || step >= ranks[0].steps.size()) return false;
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
   if (a.names != b.names || largest_norm(b.grads) == 0) return false;
+  for (const ProgramRank& rank : ranks)  // one rank's own may be that of one device's samples
+    if (step >= rank.steps.size() || rank.steps[step].grad_hashes != a.grad_hashes) return false;
   for (size_t i = 0; i < a.names.size(); ++i)
     if (sketch_distance(a.grads[i], b.grads[i], largest_norm(b.grads) * 1e-4) > kProgramBound)
       return false;

@@ -16,7 +16,7 @@ ProgramFinding judge_update(const std::vector<ProgramRank>& ranks, const Program
 // Before an update by hand, also where its updates stand for them.
 const std::vector<Sketch>& gradients_found(const ProgramStep& step);
 
-// Are those that an update found those of one device, whatever it made of them?
+// Are those that an update found, on all ranks, those of one device, whatever it made of them?
 bool gradients_fit(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step);
 
 // Do all ranks leave the same parameters?

@@ -85,6 +85,18 @@ TEST(JudgeUpdate, WhatComesOfGradientsThatAgreeIsOfNoOtherSamples) {
   EXPECT_EQ(found.entry, "parameter bias");
 }
 
+// Which may cut the batch of rank 0 by hand.
+TEST(JudgeUpdate, AGradientOfOneRankThatIsThatOfOneDeviceProvesNothing) {
+  Trained trained = trained_by_hand();
+  trained.change([](ProgramStep* step) {
+    step->samples = {"row of a rank"};
+    step->params[1] = sketch_of(2.5);
+  });
+  trained.ranks[1].steps[1].grad_hashes = {"of its own", "samples"};
+  const ProgramFinding found = judge_one_device(trained.ranks, trained.alone);
+  EXPECT_EQ(found.verdict, Verdict::inconclusive) << found.words;
+}
+
 // As those of a model that another step trained, or behind a layer that begins at nothing.
 TEST(ProgramUpdate, AGradientThatWasNothingIsNoRounding) {
   Trained trained = trained_by_hand();
