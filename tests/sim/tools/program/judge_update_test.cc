@@ -88,10 +88,8 @@ TEST(JudgeUpdate, WhatComesOfGradientsThatAgreeIsOfNoOtherSamples) {
 // Which may cut the batch of rank 0 by hand.
 TEST(JudgeUpdate, AGradientOfOneRankThatIsThatOfOneDeviceProvesNothing) {
   Trained trained = trained_by_hand();
-  trained.change([](ProgramStep* step) {
-    step->samples = {"row of a rank"};
-    step->params[1] = sketch_of(2.5);
-  });
+  trained.change([](ProgramStep* step) { step->params[1] = sketch_of(2.5); });
+  trained.ranks[1].steps[1].samples = {"another"};
   trained.ranks[1].steps[1].grad_hashes = {"of its own", "samples"};
   const ProgramFinding found = judge_one_device(trained.ranks, trained.alone);
   EXPECT_EQ(found.verdict, Verdict::inconclusive) << found.words;
