@@ -104,7 +104,8 @@ class ByHand:
         return not any(tensor is param for one in optimizers for group in one.param_groups for param in group["params"])
 
     def know(self, params):
-        found = [param for param in params if self.is_trained(param) and not any(trained.has(param) for trained in self.trained)]
+        owned = {id(param) for param in self.recorder.optimized()}
+        found = [param for param in params if id(param) not in owned and self.is_trained(param)]
         if found and not self.optimizers():  # beside one it may never be updated
             self.count(self.reached)
         self.reached.take(found)
