@@ -188,7 +188,10 @@ TEST(ProgramUpdate, OfOtherSamplesNobodyIsAccused) {
   ProgramRank single = one();
   make_by_hand(&ranks, &single);
   single.steps[0].samples = ranks[0].steps[0].samples;
-  for (ProgramRank& rank : ranks) rank.steps[0].params[0] = sketch_of(3.8);
+  for (ProgramRank& rank : ranks) {
+    rank.steps[0].params[0] = sketch_of(3.8);
+    rank.steps[0].grad_hashes[0] = std::to_string(rank.rank);
+  }
   const ProgramFinding found = judge_one_device(ranks, single);
   EXPECT_EQ(found.verdict, Verdict::inconclusive);
   EXPECT_TRUE(found.other_data);
