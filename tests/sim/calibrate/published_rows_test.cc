@@ -82,23 +82,28 @@ MachineModel machine_for(const std::string& name) {
   return read_machine_model(kFolder + name + ".json").value();
 }
 
-TEST(PublishedRows, FollowFromOne) {
-  for (const Case& one : cases()) {
-    const auto file =
-        load_scenario_file(LOCKSTEP_SOURCE_DIR "/scenarios/stragglers/emulated_resnet50.json",
-                           {.sets = one.sets, .seed = {}});
-    ASSERT_TRUE(file) << one.table << ": " << to_text(file.errors().front());
-    const auto plans = make_plans(file.value(), {.only = true});
-    ASSERT_TRUE(plans) << one.table << ": " << to_text(plans.errors().front());
-    const auto table = read_published_table(kFolder + one.table + ".json");
-    ASSERT_TRUE(table) << to_text(table.errors().front());
-    const auto fit = fit_row(plans.value().front(), machine_for(one.machine), table.value());
-    ASSERT_TRUE(fit) << one.table << ": " << to_text(fit.errors().front());
-    double sum = 0;
-    for (const PredictedRow& row : fit.value().rows) sum += std::fabs(row.ms / row.row.ms - 1);
-    EXPECT_LT(sum / static_cast<double>(fit.value().rows.size() - 1), one.mean) << one.table;
-  }
+// A test for each table: sanitized, all of them take longer than one test may.
+class PublishedRows : public testing::TestWithParam<Case> {};
+
+TEST_P(PublishedRows, FollowFromOne) {
+  const Case& one = GetParam();
+  const auto file =
+      load_scenario_file(LOCKSTEP_SOURCE_DIR "/scenarios/stragglers/emulated_resnet50.json",
+                         {.sets = one.sets, .seed = {}});
+  ASSERT_TRUE(file) << to_text(file.errors().front());
+  const auto plans = make_plans(file.value(), {.only = true});
+  ASSERT_TRUE(plans) << to_text(plans.errors().front());
+  const auto table = read_published_table(kFolder + one.table + ".json");
+  ASSERT_TRUE(table) << to_text(table.errors().front());
+  const auto fit = fit_row(plans.value().front(), machine_for(one.machine), table.value());
+  ASSERT_TRUE(fit) << to_text(fit.errors().front());
+  double sum = 0;
+  for (const PredictedRow& row : fit.value().rows) sum += std::fabs(row.ms / row.row.ms - 1);
+  EXPECT_LT(sum / static_cast<double>(fit.value().rows.size() - 1), one.mean);
 }
+
+INSTANTIATE_TEST_SUITE_P(Tables, PublishedRows, testing::ValuesIn(cases()),
+                         [](const auto& tested) { return tested.param.table; });
 
 }  // namespace
 }  // namespace lockstep
