@@ -10,7 +10,7 @@ from .imports import replace
 from .optimizers import after_step, before_step, in_model_order, user_line
 from .shards import is_shard
 from .sketches import sketch
-from .writes import Writes, is_changed, is_weight
+from .writes import WATCHED, is_changed, is_weight
 
 MOST_LOOKED = 16  # steps that look for parameters that backwards reach
 RATE_NEAR = 1e-6  # of the update's norm: what a step along the gradient leaves over
@@ -32,8 +32,8 @@ class Touched:
 class Trained:
     """Stands where an optimizer would: of parameters that are updated together, as those of one model."""
 
-    def __init__(self, number=None):
-        self.number, self.state, self.param_groups = number, {}, [{"params": [], "lr": 0.0}]
+    def __init__(self):
+        self.number, self.state, self.param_groups = None, {}, [{"params": [], "lr": 0.0}]
         self.params = self.param_groups[0]["params"]
 
     def has(self, param):
@@ -51,7 +51,6 @@ class ByHand:
         self.inputs = {}  # by id, leaves that models are given, weakly: no weights, as examples that are made adversarial
         self.touched = {}  # by id, in the order of the script
         self.exchanged = 0  # collectives of parameters themselves, since the first was written to
-        self.writes = Writes(self.touch)
         self.busy = False  # the agent itself writes
 
     # What the others tell.
@@ -62,7 +61,7 @@ class ByHand:
         if self.recorder.steps < MOST_LOOKED and not self.recorder.stepping:
             self.know(leaves_of([loss] if hasattr(loss, "grad_fn") else loss))
         if self.reached.params or not self.optimizers():
-            self.writes.begin()
+            WATCHED.add(self.touch)
 
     def optimizers(self):
         own = [self.reached, *self.trained]
@@ -71,7 +70,7 @@ class ByHand:
     def optimizer_made(self):
         """Which may have what was updated by hand until now: that begins anew where it does not."""
         self.settle()
-        self.writes.end()
+        WATCHED.remove(self.touch)
         self.recorder.made = self.optimizers()
         self.trained, self.reached = [], Trained()
 

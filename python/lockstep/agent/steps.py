@@ -2,14 +2,14 @@
 updates its weights itself, its updates are steps."""
 import types
 
-from .writes import Writes, is_changed, is_weight
+from .writes import WATCHED, is_changed, is_weight
 
 
 class ByHand:
     """Updates without an optimizer: one is over when the next batch, forward or backward begins, and is told then."""
 
     def __init__(self, around):
-        self.around, self.writes = around, Writes(self.wrote)
+        self.around = around
         self.open = self.busy = self.over = False  # open: a backward came since the last step
         self.inside = False  # a backward is under way
         self.seen = None  # a weight as it was, before the script wrote to it or only looked at it
@@ -34,12 +34,12 @@ class ByHand:
         self.settle()
         if not self.over:
             self.open = True
-            self.writes.begin()
+            WATCHED.add(self.wrote)
 
     def optimizer_made(self):
         self.settle()
         self.seen, self.over = None, True
-        self.writes.end()
+        WATCHED.remove(self.wrote)
 
 
 def watch_steps(around, made=lambda optimizer: None):

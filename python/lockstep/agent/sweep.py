@@ -25,7 +25,6 @@ class Measurement:
         self.end, self.held = {"on_cpu": False}, None
         self.given, self.models, self.groups, self.buckets = [], [], [], []
         self.ends, self.steps = [], 0
-        self.by_hand = None  # of steps.py
         self.clock = None  # the optimizer whose steps count: the first one that steps
         self.written = False
         self.rank, self.pid = None, 0
@@ -130,7 +129,7 @@ def watch_optimizers(measurement):
         result = step()
         measurement.count(optimizer)
         return result
-    measurement.by_hand = watch_steps(around)
+    watch_steps(around)
 
 
 def install():

@@ -16,9 +16,11 @@ class Watched:
         self.replaced = []  # of torch, as it was: (holder, name, value)
 
     def add(self, listener):
-        self.listeners.append(listener)
-        if len(self.listeners) == 1:
-            self.install()
+        """Called before each such call, with its tensor, until it is removed."""
+        if listener not in self.listeners:
+            self.listeners.append(listener)
+            if len(self.listeners) == 1:
+                self.install()
 
     def remove(self, listener):
         if listener in self.listeners:
@@ -81,22 +83,6 @@ class Watched:
 
 
 WATCHED = Watched()
-
-
-class Writes:
-    """`wrote(tensor)` is called before each such call, from begin() to end()."""
-
-    def __init__(self, wrote):
-        self.wrote, self.begun = wrote, False
-
-    def begin(self):
-        if not self.begun:
-            self.begun = True
-            WATCHED.add(self.wrote)
-
-    def end(self):
-        self.begun = False
-        WATCHED.remove(self.wrote)
 
 
 def is_weight(tensor):
