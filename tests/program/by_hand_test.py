@@ -1,10 +1,8 @@
 """Trainings without an optimizer, as many are written that show how synchronization works: what the script writes to its weights
 is a step, and is judged as an optimizer's is. Weights decide there, since a script may divide what it summed while it uses it."""
-import subprocess
 import unittest
 
-from folders import FolderTest
-from program_test import PROGRAM, PYTHON
+from program_test import ScriptTest
 
 SCRIPT = """
 import torch, torch.distributed as dist
@@ -57,15 +55,7 @@ def each(update, **others):
     return script(EACH.replace("{update}", update), **others)
 
 
-class ByHand(FolderTest):
-    def verified(self, text, expected, *options):
-        path = self.folder / "train.py"
-        path.write_text(text)
-        ran = subprocess.run([PROGRAM, "verify", "--world-sizes", "3", *options, "--", PYTHON, path], capture_output=True,
-                             text=True, timeout=600, env=self.environment)
-        self.assertEqual(ran.returncode, expected, ran.stdout + ran.stderr)
-        return ran.stdout
-
+class ByHand(ScriptTest):
     def test_ways_to_write_to_weights(self):
         """All right: the last two give the sum to a tensor of their own, and divide while they use it."""
         for name, text in {
@@ -206,12 +196,6 @@ for p in params:
         for early, late in (("; p.grad /= world", ""), ("", " / world")):
             with self.subTest(late=late):
                 self.verified(script(step.replace("{early}", early).replace("{late}", late), begin=begin), 0)
-
-    def called(self, verb, text, *options):
-        path = self.folder / "train.py"
-        path.write_text(text)
-        return subprocess.run([PROGRAM, verb, *options, "--", PYTHON, path], capture_output=True, text=True, timeout=600,
-                              env=self.environment)
 
     def test_run_counts_its_steps(self):
         ran = self.called("run", each("p -= rate * p.grad"), "--world-size", "3", "--fault", "kill rank=1 step=3")

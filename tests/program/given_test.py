@@ -1,11 +1,9 @@
 """What an operator is given and one device is not: statistics of an earlier step, a number that ranks share, a mean over fewer
 elements, weights that each rank changed within the step. The drill names it."""
-import subprocess
 import unittest
 
 from drill_test import MEAN, line_of, script
-from folders import FolderTest
-from program_test import PROGRAM, PYTHON
+from program_test import ScriptTest
 
 ASCENT = """with {first}:
         F.mse_loss(model(x[mine]), y[mine]).backward()
@@ -17,15 +15,7 @@ DESCENT = """with torch.no_grad():
         for p, was in zip(model.parameters(), old): p.copy_(was)"""
 
 
-class Given(FolderTest):
-    def verified(self, text, expected, *options):
-        path = self.folder / "train.py"
-        path.write_text(text)
-        ran = subprocess.run([PROGRAM, "verify", "--world-sizes", "3", *options, "--", PYTHON, path], capture_output=True,
-                             text=True, timeout=600, env=self.environment)
-        self.assertEqual(ran.returncode, expected, ran.stdout + ran.stderr)
-        return ran.stdout + ran.stderr
-
+class Given(ScriptTest):
     def test_statistics_that_outlive_their_step(self):
         """As the centre of DINO's teacher: what the first step leaves is each rank's own, and the second is the first that uses it."""
         after = "seen = 0.9 * globals().get('seen', torch.zeros(3)) + 0.1 * {mean}"

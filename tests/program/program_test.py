@@ -44,6 +44,22 @@ def script(begin="", layer="nn.Identity()", forward="loss = nn.functional.mse_lo
     return SCRIPT.format(begin=begin, layer=layer, forward=forward, end=end)
 
 
+class ScriptTest(FolderTest):
+    """Of tests that hand a script of their own to the program."""
+
+    def called(self, verb, text, *options):
+        path = self.folder / "train.py"
+        path.write_text(text)
+        return subprocess.run([PROGRAM, verb, *options, "--", PYTHON, path], capture_output=True, text=True, timeout=600,
+                              env=self.environment)
+
+    def verified(self, text, expected, *options):
+        """On three ranks: what it said, once it ended as expected."""
+        ran = self.called("verify", text, "--world-sizes", "3", *options)
+        self.assertEqual(ran.returncode, expected, ran.stdout + ran.stderr)
+        return ran.stdout + ran.stderr
+
+
 class Programs(FolderTest):
     def verify(self, *command, options=()):
         ran = subprocess.run([PROGRAM, "verify", *map(str, options), "--", *map(str, command)], capture_output=True,
