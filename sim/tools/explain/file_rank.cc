@@ -33,18 +33,22 @@ std::optional<NumberAtEnd> number_at_end(const std::string& text) {
   return NumberAtEnd{text.substr(0, begin), *number};
 }
 
+// "tp_rank-" -> "tp_rank".
+std::string without_separators(const std::string& before) {
+  return before.substr(0, before.find_last_not_of("_-.=") + 1);
+}
+
 // Before "rank": "local_rank3" counts a node's processes, "node_rank_1" nodes, "tp-rank-1" places
 // in a mesh.
-bool is_of_others(std::string before) {
+bool is_of_others(const std::string& before) {
   constexpr std::array<std::string_view, 20> kOthers = {
       "node", "group", "host", "machine", "agent",  "role",  "tp",    "pp",       "dp",   "cp",
       "ep",   "sp",    "mp",   "tensor",  "expert", "stage", "shard", "pipeline", "data", "model"};
   if (before.find("local") != std::string::npos) return true;
-  while (!before.empty() && std::string_view("_-.=").find(before.back()) != std::string_view::npos)
-    before.pop_back();
-  size_t begin = before.size();
-  while (begin > 0 && std::isalpha(static_cast<unsigned char>(before[begin - 1])) != 0) --begin;
-  const std::string word = before.substr(begin);
+  const std::string name = without_separators(before);
+  size_t begin = name.size();
+  while (begin > 0 && std::isalpha(static_cast<unsigned char>(name[begin - 1])) != 0) --begin;
+  const std::string word = name.substr(begin);
   return std::find(kOthers.begin(), kOthers.end(), word) != kOthers.end();
 }
 
@@ -81,9 +85,7 @@ bool counts_others(const std::string& before) {
 bool counts_no_rank(const std::string& before) {
   constexpr std::array<std::string_view, 11> kNoRanks = {
       "of", "world", "size", "ws", "v", "version", "attempt", "step", "iter", "epoch", "part"};
-  std::string word = lower(before);
-  while (!word.empty() && std::string_view("_-=.").find(word.back()) != std::string_view::npos)
-    word.pop_back();
+  const std::string word = without_separators(lower(before));
   return std::any_of(kNoRanks.begin(), kNoRanks.end(), [&](std::string_view all) {
     if (!word.ends_with(all)) return false;
     const std::string_view rest = std::string_view(word).substr(0, word.size() - all.size());
@@ -115,10 +117,9 @@ bool ends_in_date(const std::string& before) {
 }
 
 // "nccl_trace_rank_node02_" before the rank that PyTorch appends: it is the node that has a number.
-bool ends_in_host(std::string before) {
-  while (!before.empty() && std::string_view("_-=.").find(before.back()) != std::string_view::npos)
-    before.pop_back();
-  return !before.empty() && is_digit(before.back());
+bool ends_in_host(const std::string& before) {
+  const std::string name = without_separators(before);
+  return !name.empty() && is_digit(name.back());
 }
 
 FileRank counted(const std::string& folder, const std::string& stem, const std::string& rest) {

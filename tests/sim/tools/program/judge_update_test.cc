@@ -30,6 +30,12 @@ struct Trained {
   void change(F change) {
     for (ProgramRank& rank : ranks) change(&rank.steps[1]);
   }
+  void change_bias(double update) {
+    change([update](ProgramStep* step) {
+      step->updates[1] = sketch_of(update);
+      step->params[1] = sketch_of(2.5);
+    });
+  }
 };
 
 Trained trained_by_hand() {
@@ -41,10 +47,7 @@ Trained trained_by_hand() {
 
 TEST(ProgramUpdate, ARateOfOneLayerIsNoGradientThatNobodyDivided) {
   Trained trained = trained_by_hand();
-  trained.change([](ProgramStep* step) {
-    step->updates[1] = sketch_of(0.6);
-    step->params[1] = sketch_of(2.5);
-  });
+  trained.change_bias(0.6);
   const ProgramFinding found = judge_one_device(trained.ranks, trained.alone);
   EXPECT_EQ(found.verdict, Verdict::fail);
   EXPECT_EQ(found.cause, ProgramCause::lr_scaled);
@@ -53,10 +56,7 @@ TEST(ProgramUpdate, ARateOfOneLayerIsNoGradientThatNobodyDivided) {
 
 TEST(ProgramUpdate, NoFactorOfItIsAnotherUpdate) {
   Trained trained = trained_by_hand();
-  trained.change([](ProgramStep* step) {
-    step->updates[1] = sketch_of(0.7);
-    step->params[1] = sketch_of(2.5);
-  });
+  trained.change_bias(0.7);
   const ProgramFinding found = judge_one_device(trained.ranks, trained.alone);
   EXPECT_EQ(found.cause, ProgramCause::other_update);
 }
@@ -74,7 +74,7 @@ TEST(ProgramUpdate, UpdatesTellWhereGradientsAreThoseOfOneRankYet) {
 }
 
 // A batch along the second dimension has other rows.
-TEST(JudgeUpdate, WhatComesOfGradientsThatAgreeIsOfNoOtherSamples) {
+TEST(ProgramUpdate, WhatComesOfGradientsThatAgreeIsOfNoOtherSamples) {
   Trained trained = trained_by_hand();
   trained.change([](ProgramStep* step) {
     step->samples = {"row of a rank"};
@@ -86,7 +86,7 @@ TEST(JudgeUpdate, WhatComesOfGradientsThatAgreeIsOfNoOtherSamples) {
 }
 
 // Which may cut the batch of rank 0 by hand.
-TEST(JudgeUpdate, AGradientOfOneRankThatIsThatOfOneDeviceProvesNothing) {
+TEST(ProgramUpdate, AGradientOfOneRankThatIsThatOfOneDeviceProvesNothing) {
   Trained trained = trained_by_hand();
   trained.change([](ProgramStep* step) { step->params[1] = sketch_of(2.5); });
   trained.ranks[1].steps[1].samples = {"another"};
