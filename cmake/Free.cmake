@@ -3,8 +3,7 @@ if(LOCKSTEP_STATIC)
   include(cmake/Static.cmake)
 endif()
 find_package(nlohmann_json REQUIRED)
-find_package(fmt REQUIRED)
-set(lockstep_fmt fmt::fmt-header-only)  # Debian ships no libfmt.a, and the wheel's units are those of other builds
+include(cmake/Fmt.cmake)
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 include(cmake/LockstepCrypto.cmake)
@@ -66,7 +65,7 @@ target_precompile_headers(lockstep_pch PRIVATE ${lockstep_common_headers})
 # With CMAKE_UNITY_BUILD (a build from nothing takes a third of the time; one that follows a change
 # takes longer) sources are compiled some at a time: names in their unnamed namespaces must differ.
 function(lockstep_batches target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 16)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 32)
   if(CMAKE_UNITY_BUILD)  # a class of one unit may have members of its unnamed namespace
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()

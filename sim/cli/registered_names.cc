@@ -1,7 +1,6 @@
 #include "sim/cli/registered_names.h"
 
 #include <array>
-#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
@@ -14,8 +13,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr std::chrono::seconds kLoadTimeout{120};  // LibTorch's CUDA library is a gigabyte
 
 struct NamedPart {
   const char* key;
@@ -41,7 +38,7 @@ InputErrors answer_of(const std::string& worker, const Asked& asked) {
   std::vector<std::string> command{worker, "--registered"};
   for (const auto& [what, file] : asked) command.insert(command.end(), {what.first, what.second});
   std::string why;
-  const auto problems = json_or_discarded(output_of(command, kLoadTimeout, &why).value_or(""));
+  const auto problems = json_or_discarded(output_of(command, kWorkerTimeout, &why).value_or(""));
   InputErrors errors;
   if (!problems.is_array() || problems.size() != asked.size()) return errors;
   auto problem = problems.begin();

@@ -150,12 +150,10 @@ int exec_worker(const std::vector<std::string>& arguments) {
 
 namespace {
 
-constexpr std::chrono::seconds kLoadTimeout{120};  // LibTorch's CUDA library is a gigabyte
-
 FoundDevices ask(const std::string& worker) {
   FoundDevices found;
   std::string why;
-  const auto text = output_of({worker, "--devices"}, kLoadTimeout, &why);
+  const auto text = output_of({worker, "--devices"}, kWorkerTimeout, &why);
   auto document = json_or_discarded(text.value_or(""));
   if (!document.is_object() || !document.contains("cuda")) {
     found.problem = "lockstep-worker --devices " + (text ? "printed no JSON object" : why);

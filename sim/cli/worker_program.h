@@ -11,6 +11,9 @@
 
 namespace lockstep {
 
+// For an answer of the worker: LibTorch's CUDA library alone is a gigabyte to load.
+inline constexpr std::chrono::seconds kWorkerTimeout{120};
+
 // Standard output of a program that must end within `timeout` with exit code 0; else nothing, and
 // why. The program is killed when the time is up.
 std::optional<std::string> output_of(const std::vector<std::string>& command,

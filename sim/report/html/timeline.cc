@@ -20,7 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kTickNs = 100;
-constexpr size_t kMostBytes = 24'000'000;  // of the runs of one page that were as expected
+constexpr size_t kMostTimelineBytes = 24'000'000;  // of the runs of one page that were as expected
 
 // The steps that are drawn: outwards from the focus, the later one first, until `most` ranks have
 // entered a collective.
@@ -196,7 +196,7 @@ std::string html_timeline(const RunOutcome& outcome, const HtmlRun& run, int64_t
 
 void HtmlTimelines::add(size_t index, const RunOutcome& outcome, const RunResult& result) {
   // What is not as expected may take twice the room.
-  if (bytes_ > kMostBytes * (result.met == true ? 1 : 2)) return;
+  if (bytes_ > kMostTimelineBytes * (result.met == true ? 1 : 2)) return;
   HtmlRun run{result.name, focus_of(result.failure, result.first_divergence, result.straggler)};
   if (!result.label.empty()) run.name += ": " + result.label;
   Kept& kept = kept_.emplace_back(Kept{index, html_timeline(outcome, run)});

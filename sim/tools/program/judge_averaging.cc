@@ -126,18 +126,18 @@ bool is_joined_by_hand(const Ranks& ranks, size_t step) {
 }
 
 // How ranks were brought together before a step, or after the last one.
-enum class Joined { no, averaged, mixed, anew };
-Joined joined_before(const Ranks& ranks, size_t step) {
-  if (is_joined_by_hand(ranks, step)) return Joined::anew;
-  if (step == ranks[0].steps.size()) return Joined::no;
-  if (is_averaged(ranks, step)) return Joined::averaged;
-  if (is_mixed(ranks, step)) return Joined::mixed;
-  return is_joined_anew(ranks, step) ? Joined::anew : Joined::no;
+enum class Combined { no, averaged, mixed, anew };
+Combined joined_before(const Ranks& ranks, size_t step) {
+  if (is_joined_by_hand(ranks, step)) return Combined::anew;
+  if (step == ranks[0].steps.size()) return Combined::no;
+  if (is_averaged(ranks, step)) return Combined::averaged;
+  if (is_mixed(ranks, step)) return Combined::mixed;
+  return is_joined_anew(ranks, step) ? Combined::anew : Combined::no;
 }
 
-const char* words_of(Joined joined) {
-  return joined == Joined::averaged ? "average their parameters"
-         : joined == Joined::mixed  ? "mix parameters with other ranks"
+const char* words_of(Combined joined) {
+  return joined == Combined::averaged ? "average their parameters"
+         : joined == Combined::mixed  ? "mix parameters with other ranks"
                                     : "continue from a combination of all their parameters";
 }
 
@@ -147,11 +147,11 @@ std::string averaged_parameters(const Ranks& ranks) {
   for (const ProgramRank& rank : ranks)
     if (rank.steps.size() != ranks[0].steps.size()) return "";
   size_t first = 0, times = 0;
-  Joined how = Joined::no;
+  Combined how = Combined::no;
   for (size_t step = 1; step <= ranks[0].steps.size(); ++step) {
-    const Joined joined = joined_before(ranks, step);
-    if (joined == Joined::no) continue;
-    how = times == 0 || joined == Joined::averaged ? joined : how;
+    const Combined joined = joined_before(ranks, step);
+    if (joined == Combined::no) continue;
+    how = times == 0 || joined == Combined::averaged ? joined : how;
     if (times++ == 0) first = step + 1;
   }
   if (times == 0) return "";
