@@ -113,7 +113,7 @@ const char* to_word(Counts counts) {
     case Counts::time:
       return "counts";
     case Counts::nothing:
-      return "no time";
+      return "no effect";
     case Counts::left_out:
       return "left out, with a note";
     case Counts::refused:
@@ -157,12 +157,12 @@ std::string modelled_markdown() {
 // The table of sim/des/modelled.h, in the order of a scenario's keys.
 namespace {
 
-constexpr const char* kComputeIsGiven = "compute takes the time that is given for it";
-constexpr const char* kOptimizerIsGiven = "what an update takes is `optimizer_ms` of the machine";
+constexpr const char* kComputeIsGiven = "compute takes its given time";
+constexpr const char* kOptimizerIsGiven = "an update takes `optimizer_ms` of the machine";
 constexpr const char* kNoValues = "no value is computed";
 constexpr const char* kJudges = "read when a run is judged";
-constexpr const char* kOfARefusedKind = "of a kind that is refused";
-constexpr const char* kExtraCollectives = "makes collectives of its own";
+constexpr const char* kOfARefusedKind = "belongs to a refused kind";
+constexpr const char* kExtraCollectives = "adds its own collectives";
 
 std::vector<const char*> faults(InVirtualTime wanted) {
   std::vector<const char*> words;
@@ -181,7 +181,7 @@ const std::vector<ModelledKey>& modelled_keys() {
       {"/seed", "", {}, time, "draws of faults and of noise"},
       {"/world_size", "", {}, time, "ranks"},
       {"/steps", "", {}, time, "steps"},
-      {"/batch_size", "", {}, nothing, "times are those of a pass's planned samples"},
+      {"/batch_size", "", {}, nothing, "times apply to a pass's planned samples"},
       {"/dtype", "", {}, time, "bytes of gradients"},
       {"/device", "device", {"cpu", "fake"}, nothing, kComputeIsGiven},
       {"/device", "device", {"cuda", "auto"}, refused, "copies to and from a device are not known"},
@@ -189,7 +189,11 @@ const std::vector<ModelledKey>& modelled_keys() {
       {"/devices_per_rank", "devices_per_rank", {"1"}, nothing, "a model on one device"},
       {"/devices_per_rank", "devices_per_rank", {}, refused, "copies between devices"},
       {"/streams", "streams", {"in_order"}, nothing, "no streams"},
-      {"/streams", "streams", {"late"}, refused, "what is late in a stream is not known"},
+      {"/streams",
+       "streams",
+       {"late"},
+       refused,
+       "which operations are late in a stream is not known"},
       {"/device_ids", "", {}, nothing, "a name for a device"},
       {"/threads", "", {}, nothing, kComputeIsGiven},
       {"/rng", "", {}, nothing, kNoValues},
@@ -333,18 +337,18 @@ const std::vector<ModelledKey>& modelled_keys() {
        {},
        nothing,
        "broadcasts of buffers are left out, with a note where the model has any"},
-      {"/reducer/find_unused_parameters", "", {"false"}, nothing, "nobody looks"},
+      {"/reducer/find_unused_parameters", "", {"false"}, nothing, "no search"},
       {"/reducer/find_unused_parameters",
        "find_unused_parameters",
        {"true"},
        left_out,
-       "the collective that tells of unused parameters is left out"},
-      {"/reducer/static_graph", "", {"false"}, nothing, "nobody looks"},
+       "the collective that exchanges unused parameters is left out"},
+      {"/reducer/static_graph", "", {"false"}, nothing, "no search"},
       {"/reducer/static_graph",
        "static_graph",
        {"true"},
        left_out,
-       "the collective that tells of unused parameters is left out"},
+       "the collective that exchanges unused parameters is left out"},
       {"/reducer/buffer_hook", "buffer hook", {"none"}, nothing, "no buffers are averaged"},
       {"/reducer/buffer_hook", "buffer hook", {}, refused, kExtraCollectives},
       {"/reducer/average_ignored", "average_ignored", {"false"}, nothing, "they stay apart"},
@@ -362,7 +366,7 @@ const std::vector<ModelledKey>& modelled_keys() {
        "communicator",
        {"shm", "hierarchical", "local", "nccl"},
        refused,
-       "no costs are known: those of a link are Gloo's"},
+       "costs are unknown: link costs are Gloo's"},
       {"/communicator/algorithm",
        "algorithm",
        {"ring", "bcube", "halving_doubling"},
@@ -377,7 +381,7 @@ const std::vector<ModelledKey>& modelled_keys() {
        "communicator's ranks_per_host",
        {},
        refused,
-       "--ranks-per-host says what hosts a machine has"},
+       "--ranks-per-host defines the hosts of a machine"},
       {"/lr_schedule/**", "", {}, nothing, kNoValues},
       {"/clipping/**", "", {}, nothing, kOptimizerIsGiven},
       {"/loss_scaling/**", "", {}, nothing, kOptimizerIsGiven},
@@ -413,8 +417,8 @@ const std::vector<ModelledKey>& modelled_keys() {
       {"/timeouts/collective_ms", "", {}, time, "ends a run whose collective takes longer"},
       {"/timeouts/construction_ms", "", {}, nothing, "virtual time begins with the first step"},
       {"/timeouts/rendezvous_ms", "", {}, nothing, "virtual time begins with the first step"},
-      {"/timeouts/step_ms", "", {}, nothing, "a note tells of a step that takes longer"},
-      {"/timeouts/run_ms", "", {}, nothing, "a note tells of a run that takes longer"},
+      {"/timeouts/step_ms", "", {}, nothing, "a note reports a longer step"},
+      {"/timeouts/run_ms", "", {}, nothing, "a note reports a longer run"},
       {"/lanes", "", {}, nothing, kNoValues},
       {"/common_checks", "", {}, nothing, kNoValues},
       {"/golden", "", {}, nothing, kNoValues},
@@ -426,8 +430,8 @@ const std::vector<ModelledKey>& modelled_keys() {
       {"/faults/*/kind", "fault", faults(InVirtualTime::takes_no_time), left_out,
        "changes no time: left out"},
       {"/faults/*/kind", "fault", faults(InVirtualTime::refused), refused,
-       "of connections or of configuration, or of a time that is not known"},
-      {"/faults/*/rank", "", {}, time, "who is late, or ends"},
+       "concern connections or configuration, or take an unknown time"},
+      {"/faults/*/rank", "", {}, time, "which rank is late, or ends"},
       {"/faults/*/step", "", {}, time, "when"},
       {"/faults/*/last_step", "", {}, time, "until when"},
       {"/faults/*/phase",
@@ -439,7 +443,7 @@ const std::vector<ModelledKey>& modelled_keys() {
        "a fault in phase",
        {"rendezvous", "construction", "teardown"},
        refused,
-       "virtual time is that of the steps"},
+       "virtual time covers only the steps"},
       {"/faults/*/bucket", "", {}, time, "where in a step"},
       {"/faults/*/layer", "", {}, time, "where in backward"},
       {"/faults/*/duration_ms", "", {}, time, "how long"},
@@ -449,15 +453,15 @@ const std::vector<ModelledKey>& modelled_keys() {
       {"/faults/*/every_steps", "", {}, time, "how often"},
       {"/faults/*/factor", "", {}, time, "how many times as long compute takes"},
       {"/faults/*/bandwidth_mb_per_s", "", {}, time, "what a rank sends at most"},
-      {"/faults/*/code", "", {}, nothing, "the exit code that is told"},
+      {"/faults/*/code", "", {}, nothing, "the reported exit code"},
       {"/faults/*/means",
        "",
        {},
        nothing,
-       "how a real run is slowed; here as by its decorator, which adds"},
+       "how a real run is slowed; here as by its decorator, which adds time"},
       {"/faults/*/tensor", "", {}, nothing, kNoValues},
-      {"/faults/**", "fault", {}, refused, "of a kind that is refused"},
-      {"/mutants/**", "mutant", {}, refused, "what a defect does to time is not known"},
+      {"/faults/**", "fault", {}, refused, "belongs to a refused kind"},
+      {"/mutants/**", "mutant", {}, refused, "the effect of a defect on time is not known"},
   };
   return kKeys;
 }

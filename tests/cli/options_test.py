@@ -75,7 +75,7 @@ class Options(OptionWalk):
             "--set": differs("--set", "/compute/forward_ms=20"),
             "--out": writes("--out")})
         unsaid = self.run_program("calibrate", *published)
-        self.assertIn("nobody says what the links are (--machine)", unsaid.out)
+        self.assertIn("the links are not given (--machine)", unsaid.out)
         self.walk("calibrate", "without --out", [out], {"--cores": differs("--cores", "77")})
         self.walk("calibrate", "with --out", [out, "--out", self.tmp / "machine"], {
             "--out": Case([], lambda test, base, result, path: test.assertTrue(
@@ -97,7 +97,7 @@ class Options(OptionWalk):
             "--cores": Case(["--cores", "77"], read("77")),
             "--machine": Case(["--machine", "25gbe"], read("3125"))})
         for words, said in (([ranks[0]], "links are not known: 1 of 2 ranks"),
-                            ([*ranks, "--machine", "25gbe", "--cores", "2"], "--cores has no say"),
+                            ([*ranks, "--machine", "25gbe", "--cores", "2"], "--cores has no effect"),
                             ([ranks[0], ranks[0]], "rank 0 has several traces")):
             result = self.run_program("calibrate", *words)
             self.assertEqual(result.code, 2, result.text)

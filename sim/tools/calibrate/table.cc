@@ -90,7 +90,7 @@ std::string text_of_explanations(const std::vector<RowExplanation>& explanations
     spread = std::max(spread, one.spread);
   }
   const RowExplanation& first = explanations.front();
-  std::string text = "the fitted row alone does not tell these apart:\n";
+  std::string text = "the fitted row alone cannot distinguish these:\n";
   for (const RowExplanation& one : explanations)
     if (one.bucket_us == first.bucket_us && one.spread == first.spread)
       text += "  " + to_text(one) + "\n";
@@ -98,8 +98,8 @@ std::string text_of_explanations(const std::vector<RowExplanation>& explanations
     text += fmt::format("  each of them with a bucket that costs compute {:.0f} us\n", bucket_us);
   if (spread > first.spread)
     text += fmt::format(
-        "  each of them with ranks whose speeds are spread by {:.1f} %, the slowest of whom all "
-        "wait for\n",
+        "  each of them with ranks whose speeds spread by {:.1f} %, so that all wait for the "
+        "slowest\n",
         spread * 100);
   return text;
 }
@@ -128,7 +128,7 @@ std::string answer_of(const RowFit& fit) {
     largest = std::max(largest, std::fabs(error_of(row)));
     if (row.row.ms >= row.low && row.row.ms <= row.high) ++inside;
   }
-  if (rows == 0) return "fitted: 1 row; there is no other to compare with";
+  if (rows == 0) return "fitted: 1 row; there is no other row to compare with";
   return fmt::format(
       "fitted: 1 row; compared: {} {}, mean error {:.1f} %, largest {:.1f} %, {} within their "
       "intervals",
@@ -176,8 +176,7 @@ int calibrate_on_table(const TableOptions& options) {
   fitted.machine.fitted_on = {table.value().source};
   if (options.machine.empty())
     fitted.notes.emplace_back(
-        "nobody says what the links are (--machine): they are taken to be Gloo's on a loopback, "
-        "1,500 MB/s");
+        "the links are not given (--machine) and taken to be Gloo's on a loopback, 1,500 MB/s");
   std::string answer = answer_of(fitted);
   if (const auto error =
           write_machine(options.out, to_text(fitted.machine, nlohmann::ordered_json())))

@@ -57,7 +57,8 @@ int calibrate_on_traces(const TracesOptions& options) {
                                    "--machine FILE or WORD, or traces of all ranks over Gloo")});
   }
   if (options.cores > 0)
-    return bad_input({option_error("--cores has no say beside --machine, whose links are taken")});
+    return bad_input(
+        {option_error("--cores has no effect beside --machine, whose links are used")});
   return with_links_of(options, ranks.value());
 }
 

@@ -76,12 +76,12 @@ std::string text_of(const char* what, const MaybeFitted& fitted) {
 std::string text_of_accuracy(const Fit& fit) {
   const std::optional<Accuracy>& accuracy = fit.machine.accuracy;
   if (!accuracy && fit.of_traces)
-    return "a simulated step: not compared with the traced ones, for traces do not say which cap "
-           "they ran with; lockstep simulate --machine with a scenario of that cap tells a step to "
-           "hold beside theirs\n";
+    return "a simulated step: not compared with the traced ones, because traces do not say which "
+           "cap they ran with; lockstep simulate --machine with a scenario of that cap gives a "
+           "step to compare with theirs\n";
   if (!accuracy && fit.machine.fitted_on.size() < 2)
-    return "a simulated step: how far it is off is not known of one run, which the machine is "
-           "fitted to; more runs would tell\n";
+    return "a simulated step: its error is unknown with one run, to which the machine is fitted; "
+           "more runs would tell\n";
   if (!accuracy)
     return "a simulated step: never compared with these runs, which cannot be simulated\n";
   std::string text = fmt::format(
@@ -173,22 +173,21 @@ void add_calibrate(CLI::App& app, std::function<int()>* action) {
           "Folders of runs, or of invocations; traces of a training's ranks; with --table the "
           "scenario")
       ->required();
-  verb->add_option(
-          "--table", options->table,
-          "Published step times of the scenario, of which one row is fitted to and all are "
-          "compared (lockstep schema --table)")
+  verb->add_option("--table", options->table,
+                   "Published step times of the scenario: one row is fitted, and all are compared "
+                   "(lockstep schema --table)")
       ->option_text("FILE");
-  verb->add_option(
-          "--machine", options->machine,
-          "With --table, or of traces that do not tell them: the links; a file or a word, as of "
-          "lockstep simulate")
+  verb->add_option("--machine", options->machine,
+                   "With --table, or for traces without them: the links; a file or a word, as for "
+                   "lockstep simulate")
       ->option_text("FILE|WORD");
   verb->add_option("--set", options->sets, "With --table: another value in the scenario")
       ->option_text("/POINTER=VALUE")
       ->allow_extra_args(false);
   verb->add_option("--out", options->out, "The machine file for lockstep simulate --machine")
       ->option_text("FILE");
-  verb->add_option("--cores", options->cores, "Of the host that the ranks shared (this one's)")
+  verb->add_option("--cores", options->cores,
+                   "Cores of the host that the ranks shared (this one's)")
       ->option_text("N")
       ->check(between(int64_t{1}, int64_t{100'000}));
   verb->add_flag("-q,--quiet", options->quiet, "Only the last line");

@@ -87,7 +87,7 @@ class FlightAttribution {
       add_sent_more(&*found);
       split(*found, group, group.members.size() + (group.ranks ? 0 : absent_.size()));
       if (group.from_log && !group.ranks)
-        doubt(fmt::format("who else is in group {}: logs do not say", name));
+        doubt(fmt::format("the other members of group {}: logs do not say", name));
       doubt_for_ambiguous();
       return true;
     }
@@ -123,7 +123,7 @@ class FlightAttribution {
     }
     finding_.decided = majority;
     if (!majority) {
-      doubt("what the program meant: neither side is a majority");
+      doubt("which call was intended: neither side is a majority");
       doubt_for_uncounted(group);
       return;
     }
@@ -177,9 +177,10 @@ class FlightAttribution {
     if (!group.gloo || group.ranks || group.collectives.empty()) return;
     const auto& [last, there] = *group.collectives.rbegin();
     if (there.size() == 1 && dumps_.size() > 1)
-      alone_.emplace(there.front().entry,
-                     fmt::format("who else is in group {}: only rank {} tells of its collective {}",
-                                 name, there.front().rank, last));
+      alone_.emplace(
+          there.front().entry,
+          fmt::format("the other members of group {}: only rank {} recorded its collective {}",
+                      name, there.front().rank, last));
   }
 
   // Of several, what others wait in for the longest: that is where it stands.
@@ -315,7 +316,7 @@ class FlightAttribution {
         doubt_for_waiting(rank);
     }
     for (const auto& [rank, missed] : held_)
-      accuse("still holds what peers completed,", FlightClass::held, rank, missed);
+      accuse("did not complete what its peers completed,", FlightClass::held, rank, missed);
     doubt_for_many();
     doubt_for_many_holders();
     for (const auto& [rank, missed] : unstarted_)
@@ -324,11 +325,11 @@ class FlightAttribution {
     if (any_gloo_ && never > 1)
       doubt("which of them failed first: Gloo does not record what completed");
     if (never_by_logs_ > 1)
-      doubt("whether one of them waits for another: logs tell of the groups that timed out alone");
+      doubt("whether one of them waits for another: logs mention only the groups that timed out");
     if (finding_.guilty.empty() && !missed_.empty() && finding_.decided) {
       for (const auto& [rank, missed] : missed_) finding_.candidates.insert(rank);
       finding_.kind = FlightClass::never_entered;
-      doubt("a first rank: those that wait, wait for each other");
+      doubt("a first rank: the waiting ranks wait for each other");
     }
     finding_.victims.insert(waits_.begin(), waits_.end());
     for (const auto& [rank, waiting] : waiting_) finding_.victims.insert(rank);
@@ -346,7 +347,7 @@ class FlightAttribution {
     doubt_for_point_to_point();
     if (any_gloo_ && finding_.kind == FlightClass::nothing)
       finding_.evidence.push_back(
-          "nobody is missing or late; Gloo's dumps do not tell what timed out from what completed");
+          "no rank is missing or late; Gloo's dumps do not distinguish time-outs from completions");
     if (finding_.guilty.empty())
       for (const auto& [entry, why] : alone_) doubt(why);
     doubt_for_ambiguous();
@@ -367,8 +368,8 @@ class FlightAttribution {
         few.insert(others.begin(), others.end());
       }
       doubt(
-          fmt::format("whether {} called more than {} of group {} ({}), or these stopped: most "
-                      "did not come",
+          fmt::format("whether {} made a call too many, or {} stopped early: most of group {} ({}) "
+                      "did not enter it",
                       rank_list(few), rank_list(ranks), name, group.description));
       finding_.candidates.insert(few.begin(), few.end());
     }
@@ -398,15 +399,15 @@ class FlightAttribution {
       if (ends_in_point_to_point(dump_of(rank))) waiting.insert(rank);
     if (waiting.empty()) return;
     finding_.victims.insert(waiting.begin(), waiting.end());
-    doubt(fmt::format("for whom {} wait in sends or receives", rank_list(waiting)));
+    doubt(fmt::format("the peers that hold up {} in sends or receives", rank_list(waiting)));
   }
 
   // Gloo's recorder keeps no send or receive.
   void doubt_for_unrecorded(int64_t rank) {
     if (const int64_t count = unrecorded_transfers(dump_of(rank)); count > 0)
       doubt(
-          fmt::format("whether rank {} waited in a send or receive: it made {} that are in no "
-                      "dump, as Gloo's recorder keeps none",
+          fmt::format("whether rank {} waited in a send or receive: it made {} of them, and Gloo's "
+                      "recorder keeps none",
                       rank, count));
   }
 
@@ -416,7 +417,7 @@ class FlightAttribution {
     const auto found = waiting_.find(rank);
     if (found == waiting_.end()) return;
     const FlightMissed& waiting = found->second;
-    doubt(fmt::format("why {} {} of group {} ({}), which all its ranks entered, does not end",
+    doubt(fmt::format("why {} {} of group {} ({}), which all its ranks entered, does not complete",
                       waiting.operation, waiting.sequence, waiting.group,
                       groups_.at(waiting.group).description));
     for (const FlightArrival& arrival : groups_.at(waiting.group).collectives.at(waiting.sequence))
@@ -436,27 +437,29 @@ class FlightAttribution {
 
   void doubt_for_absent() {
     if (!absent_.empty() && late_.empty()) {
-      doubt(fmt::format("the {} of {}: dead, or {}", only_logs_ ? "log, or dump," : "dump",
-                        rank_list(absent_), only_logs_ ? "not given" : "never asked"));
+      doubt(fmt::format("the {} of {}: dead, or {}", only_logs_ ? "log or dump" : "dump",
+                        rank_list(absent_), only_logs_ ? "none was given" : "never asked for one"));
       finding_.candidates.insert(absent_.begin(), absent_.end());
     }
     if (!lost_numbers_.empty())
-      doubt(fmt::format(
-          "what {} called in which group: its recorder numbers the calls of all groups in "
-          "one, and its ring has lost the first",
-          rank_list(lost_numbers_)));
+      doubt(
+          fmt::format("what {} called in which group: its recorder numbers the calls of all groups "
+                      "together, and its ring has lost the first ones",
+                      rank_list(lost_numbers_)));
     finding_.candidates.insert(lost_numbers_.begin(), lost_numbers_.end());
     if (!unknown_.empty() && (any_gloo_ || !finding_.victims.empty())) {
-      doubt(fmt::format("where {} was in its groups", rank_list(unknown_)));
+      doubt(fmt::format("the position of {} in each group", rank_list(unknown_)));
       finding_.candidates.insert(unknown_.begin(), unknown_.end());
     }
     if (finding_.guilty.empty() && finding_.decided && !finding_.victims.empty())
-      doubt("who holds it up: all ranks of which something is known entered what is waited in");
+      doubt(
+          "the rank that blocks the others: every rank with evidence entered the call that they "
+          "wait in");
   }
 
   void doubt_for_ambiguous() {
     for (const std::string& name : ambiguous_)
-      doubt(fmt::format("which ranks group {} has: dumps disagree", name));
+      doubt(fmt::format("the members of group {}: dumps disagree", name));
     if (finding_.decided) return;
     finding_.accused = finding_.guilty;
     finding_.candidates.insert(finding_.guilty.begin(), finding_.guilty.end());

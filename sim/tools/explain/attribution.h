@@ -15,7 +15,7 @@ using RankSet = std::set<int64_t>;
 std::string rank_list(const RankSet& ranks);
 
 enum class FlightClass {
-  nothing,        // nobody waits for anybody
+  nothing,        // no rank waits for another
   never_entered,  // others wait in a collective that the guilty rank never entered
   held,           // it still holds what its peers completed
   late,           // it came after the time-out of those that were there

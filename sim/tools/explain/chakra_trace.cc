@@ -132,10 +132,9 @@ std::string told(const ChakraTrace& trace) {
   const std::string counts =
       fmt::format("{}: {} {}, {} {}", name, trace.nodes, plural(trace.nodes, "node"),
                   trace.collectives, plural(trace.collectives, "collective"));
-  if (!trace.timed) return counts + ", whose times the trace does not hold";
-  return fmt::format(
-      "{}; {:.1f} ms of compute, {:.1f} ms of communication, beside each other or not", counts,
-      trace.compute_ms, trace.communication_ms);
+  if (!trace.timed) return counts + ", whose times are not in the trace";
+  return fmt::format("{}; {:.1f} ms of compute, {:.1f} ms of communication, overlapping or not",
+                     counts, trace.compute_ms, trace.communication_ms);
 }
 
 }  // namespace
@@ -197,8 +196,8 @@ void tell_chakra(const std::vector<ChakraTrace>& traces, bool alone, FlightFindi
     finding->evidence.push_back(fmt::format("and {} more traces", traces.size() - kMostTracesTold));
   if (!traces.empty() && alone)
     leave_undecided({},
-                    "when each call began, which Chakra's traces do not say: traces of "
-                    "torch.profiler, or flight recorder dumps",
+                    "start times of the calls, which Chakra's traces lack; traces of "
+                    "torch.profiler and flight recorder dumps have them",
                     finding);
 }
 

@@ -39,8 +39,8 @@ RankSet of_other_moments(const std::map<std::string, GroupRecord>& groups) {
 
 std::string whether_same_moment(const RankSet& others) {
   return fmt::format(
-      "whether the dump of {} is of the same moment and run as the others: those "
-      "completed collectives that it had not entered",
+      "whether the dump of {} is from the same moment and run as the others, which completed "
+      "collectives that it had not entered",
       rank_list(others));
 }
 
@@ -58,8 +58,8 @@ bool is_missed(const GroupRecord& group, int64_t sequence) {
 
 std::string what_is_not_known(const CountsApart& apart) {
   return fmt::format(
-      "what {} did not call: of group {} ({}) the dumps hold counts alone, and others "
-      "had called {} collectives",
+      "what {} did not call: the dumps hold only counts of group {} ({}), and others had called {} "
+      "collectives",
       rank_list(apart.behind), apart.group, apart.description, apart.most);
 }
 

@@ -216,7 +216,7 @@ class FlightPicture {
     if (ahead_.empty()) return "Each rank's times are those of its own clock.";
     constexpr size_t kMostTold = 8;
     std::string text =
-        "Times are those of each rank's own clock, but for clocks that are apart, by";
+        "Each rank's times are those of its own clock, except for clocks that differ, by";
     size_t told = 0;
     for (const auto& [rank, ns] : ahead_) {
       if (told == kMostTold) break;
@@ -224,14 +224,13 @@ class FlightPicture {
                           static_cast<double>(ns) / 1e9, rank);
     }
     if (ahead_.size() > told) text += fmt::format(" and {} more", ahead_.size() - told);
-    return text + ": these are set right by the collectives that ranks called together.";
+    return text + ": these are aligned by the collectives that ranks called together.";
   }
 
   std::string note(size_t left_out) const {
-    std::string text =
-        clocks() +
-        " Dumps do not say when a collective ended: one that is done is drawn to the moment at "
-        "which its last rank came.";
+    std::string text = clocks() +
+                       " Dumps do not say when a collective ended: a completed one is drawn up to "
+                       "the moment at which its last rank entered it.";
     if (left_out > 0) text += fmt::format(" {} earlier calls are left out.", left_out);
     return text;
   }

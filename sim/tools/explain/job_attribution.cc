@@ -60,8 +60,8 @@ class JobAttribution {
       finding_.evidence.push_back("not read, being damaged: " + dump);
     if (job_.logs == 0) return std::move(finding_);
     for (const LogEvent* fault : node_faults_)
-      finding_.evidence.push_back(
-          fmt::format("a kernel said, whenever that was ({}): {}", place_of(*fault), fault->text));
+      finding_.evidence.push_back(fmt::format("a kernel reported, at an unknown time ({}): {}",
+                                              place_of(*fault), fault->text));
     doubt_who_waited();
     if (!died_.empty())
       conclude_died();
@@ -202,7 +202,7 @@ class JobAttribution {
       undecided(who_else(), died_);
     } else if (!others.empty()) {
       others.insert(died_.begin(), died_.end());
-      undecided("which comes first, what the dumps say or the end that the log tells of", others);
+      undecided("which came first, the event in the dumps or the end in the log", others);
     } else if (!came_first(*died_.begin())) {
       RankSet all = unexplained();
       const std::string unknown = rank_list(all);
@@ -217,7 +217,7 @@ class JobAttribution {
 
   std::string who_else() const {
     return fmt::format(
-        "which ranks said the same ({}), of which Ray shows one: a log with "
+        "which ranks printed the same line ({}), of which Ray shows one: a log with "
         "RAY_DEDUP_LOGS=0",
         place_of(*repeated_));
   }
@@ -323,7 +323,7 @@ class JobAttribution {
     if (!doubtful && cut.size() == 1 && is_waited_for(*cut.begin())) {
       finding_.evidence.push_back(
           fmt::format("{} left no dump, and reported nothing until its launcher ended it; all "
-                      "others left dumps, in which nobody else is missing or late",
+                      "others left dumps, in which no other rank is missing or late",
                       rank_list(cut)));
       return name(cut, FlightClass::silent);
     }
@@ -342,10 +342,11 @@ class JobAttribution {
   // Who waits in a send or receive of Gloo's, of which no dump tells, looks like one that is done.
   void doubt_exchanges() {
     if (exchanges_ == nullptr || finding_.kind != FlightClass::nothing || !finding_.decided) return;
-    undecided(fmt::format("whether a rank waits in a send or receive: rank {} made {}, of which "
-                          "Gloo's recorder keeps none; the stacks (py-spy dump) of all ranks",
-                          exchanges_->rank, unrecorded_transfers(*exchanges_)),
-              {});
+    undecided(
+        fmt::format("whether a rank waits in a send or receive: rank {} made {} of them, and "
+                    "Gloo's recorder keeps none; the stacks (py-spy dump) of all ranks would tell",
+                    exchanges_->rank, unrecorded_transfers(*exchanges_)),
+        {});
   }
 
   // Who lost a peer was in a call: one of a group of which no other dump tells.
@@ -374,7 +375,7 @@ class JobAttribution {
 
   void tell_doubts(const RankSet& quiet) {
     if (accusation_ != nullptr)
-      undecided(fmt::format("why {} did not come to what others wait in ({}): a log",
+      undecided(fmt::format("why {} never entered the call that others wait in ({}): a log",
                             rank_list(accused_), place_of(*accusation_)),
                 accused_);
     tell_ends(stories_, unclear_, stuck_, &finding_.evidence);
@@ -389,8 +390,8 @@ class JobAttribution {
                 stuck_);
     for (const auto& [rank, story] : stories_)
       if (story.stop != nullptr && story.victim == nullptr)
-        undecided(fmt::format("who ended rank {} with SIGTERM ({}), the first that ended: the "
-                              "scheduler's log, its host's",
+        undecided(fmt::format("what sent SIGTERM to rank {} ({}), the first to end: the log of the "
+                              "scheduler or of its host",
                               rank, place_of(*story.stop)),
                   {rank});
     if (nobody_ended_ != nullptr)
@@ -399,7 +400,7 @@ class JobAttribution {
           {});
     if (repeated_ != nullptr && !finding_.decided) undecided(who_else(), {});
     if (job_end_ != nullptr)
-      undecided(fmt::format("what went before the end of the job ({}): {}", place_of(*job_end_),
+      undecided(fmt::format("what happened before the end of the job ({}): {}", place_of(*job_end_),
                             job_end_->text),
                 {});
     if (mismatch_ != nullptr)
@@ -410,9 +411,11 @@ class JobAttribution {
     if (!victims_.empty())
       undecided(
           quiet.empty()
-              ? "who was waited for: the logs, or better the flight recorder dumps, of all ranks"
-              : fmt::format("who was waited for: {} reported no time-out and no lost peer",
-                            rank_list(quiet)),
+              ? "which rank the others waited for: the logs, or better the flight recorder dumps, "
+                "of all ranks"
+              : fmt::format(
+                    "which rank the others waited for: {} reported no time-out and no lost peer",
+                    rank_list(quiet)),
           quiet);
     else if (job_.dumps.empty() || failed_ || hint_ != nullptr || !node_faults_.empty())
       undecided(what_is_missing(), {});
@@ -423,12 +426,13 @@ class JobAttribution {
     if (hint_ != nullptr && !failed_)
       return fmt::format("what failed, and where ({}): {}", place_of(*hint_), hint_->text);
     if (!node_faults_.empty() && !job_.dumps.empty() && !failed_)
-      return "whether what a kernel reports ended a rank of this job: the logs of its ranks";
+      return "whether the event that a kernel reports ended a rank of this job: the logs of its "
+             "ranks";
     if (!node_faults_.empty() && !reported_)
-      return "which ranks ran where a kernel reports that: logs or dumps of the job";
-    return reported_
-               ? "whose lines these are: logs with the rank before each line, or one file per rank"
-               : "a line that says that a rank failed or waited";
+      return "which ranks ran on the host whose kernel reports that: logs or dumps of the job";
+    return reported_ ? "which rank these lines belong to: logs with the rank before each line, or "
+                       "one file per rank"
+                     : "a line that says that a rank failed or waited";
   }
 
   void add_victims() {

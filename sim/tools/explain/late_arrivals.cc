@@ -130,10 +130,10 @@ class LateArrivals {
     if (step_ms_ > 0 &&
         lateness_ms_ >= step_ms_) {  // of ranks that wait for each other: no lateness, but a clock
       if (!clocks_agree_)
-        finding->evidence.push_back(fmt::format(
-            "clocks are apart (rank {} by {:.0f} ms, more than a step), so that they do not tell "
-            "who is late in a step",
-            group_.ranks[rank_], lateness_ms_));
+        finding->evidence.push_back(
+            fmt::format("clocks differ (rank {} by {:.0f} ms, more than a step), so they do not "
+                        "show which rank is late",
+                        group_.ranks[rank_], lateness_ms_));
       return;
     }
     const std::vector<bool> is_late_here = keep_others_waiting();
@@ -156,16 +156,16 @@ class LateArrivals {
     doubt_queued_calls(finding);
     if (!unsure.empty())
       doubt(unsure,
-            fmt::format(
-                "whether clocks agree: {} came as late to every collective of a step, as where "
-                "a clock is ahead",
-                rank_list(unsure)),
+            fmt::format("whether clocks agree: {} came equally late to every collective of a step, "
+                        "as if a clock were ahead",
+                        rank_list(unsure)),
             finding);
     if (!elsewhere.empty())
-      doubt(elsewhere,
-            fmt::format("who makes a step long: {} came late to other collectives of it",
-                        rank_list(elsewhere)),
-            finding);
+      doubt(
+          elsewhere,
+          fmt::format("which rank makes a step long: {} came late to other collectives of the step",
+                      rank_list(elsewhere)),
+          finding);
   }
 
  private:
@@ -272,20 +272,19 @@ class LateArrivals {
           usual_ms_[first][rank] > kInTime * usual_ms_[place_][rank])
         queued.insert(group_.ranks[rank]);
     if (queued.empty()) return;
-    doubt(
-        queued,
-        fmt::format("whether anybody waits for {}: late to the first call of a step, as who waits "
-                    "for the GPU in each step (loss.item()) where the others queue their calls; "
-                    "traces of torch.profiler tell",
-                    rank_list(queued)),
-        finding);
+    doubt(queued,
+          fmt::format("whether any rank waits for {}: late to the first call of a step, like a "
+                      "rank that waits for its GPU in each step (loss.item()) while the others "
+                      "queue their calls; traces of torch.profiler would tell",
+                      rank_list(queued)),
+          finding);
   }
 
   // Of two ranks, one is named.
   void doubt_who_is_late(size_t late, FlightFinding* finding) const {
     if (late == 1 || late * 2 < group_.ranks.size()) return;
     doubt(finding->guilty,
-          fmt::format("who of the {} ranks of group {} is as usual: half of them came late",
+          fmt::format("which of the {} ranks of group {} are normal: half of them were late",
                       group_.ranks.size(), group_.name),
           finding);
   }
@@ -333,8 +332,8 @@ class LateArrivals {
     finding->lateness_ms = lateness_ms_;
     finding->slowdown = step_ms_ / (step_ms_ - lateness_ms_);
     finding->evidence = {fmt::format(
-        "in {} steps of {} {} each and {:.1f} ms, {} {} number {} of them {:.1f} ms after the "
-        "middle rank{} (group {})",
+        "in {} steps of {} {} and {:.1f} ms each, {} {} collective {} of each step {:.1f} ms after "
+        "the middle rank{} (group {})",
         steps_.steps, steps_.calls, plural(static_cast<int64_t>(steps_.calls), "collective"),
         step_ms_, rank_list(late), group_.by_runs ? "began" : "called", place_ + 1, lateness_ms_,
         group_.by_runs ? ", by how long their GPUs ran in it" : "", group_.name)};
@@ -384,8 +383,8 @@ std::map<std::string, std::vector<Member>> by_group(const std::vector<FlightDump
 
 void doubt_for_stages(const std::string& told, FlightFinding* finding) {
   doubt({},
-        fmt::format("whether it is by design that {} {} late to group {}: {}, as stages of a "
-                    "pipeline do, and no group of ranks of one stage shows a late one",
+        fmt::format("whether it is by design that {} {} late to group {}: {}, as in a pipeline, "
+                    "and no group of ranks of one stage shows a late one",
                     rank_list(finding->guilty), finding->guilty.size() > 1 ? "are" : "is",
                     finding->group, told),
         finding);
@@ -405,8 +404,8 @@ void compare(const FlightFinding& other, FlightFinding* finding) {
   ranks.insert(other.candidates.begin(), other.candidates.end());
   finding->evidence.push_back(other.evidence.back());
   doubt(ranks,
-        fmt::format("who waits for whom: ranks are late in groups {} and {}", finding->group,
-                    other.group),
+        fmt::format("which rank waits for which: ranks are late in groups {} and {}",
+                    finding->group, other.group),
         finding);
 }
 

@@ -13,7 +13,7 @@ struct ArrivalClocks {
   std::string_view source = "dump";  // what tells of a rank
 };
 
-// Of dumps in which nobody waits for anybody: is a rank late to the collectives of each step, so
+// Of dumps in which no rank waits for another: is a rank late to the collectives of each step, so
 // that the others wait? Writes class, guilty, lateness and slowdown, or why it is not decided, into
 // `finding`; leaves it alone where nobody is.
 //

@@ -67,7 +67,7 @@ FlightFinding told_of(int64_t straggler, const RankSet& others, const std::vecto
   finding.victims.erase(straggler);
   if (!others.empty())
     finding.evidence.push_back(
-        fmt::format("{} waited for rank {} about as long as the same came late to other groups",
+        fmt::format("{0} waited for rank {1} for about as long as {0} came late to other groups",
                     rank_list(others), straggler));
   return finding;
 }

@@ -15,20 +15,20 @@ namespace {
 const char* next_step(const FlightFinding& found) {
   switch (found.kind) {
     case FlightClass::never_entered:
-      return "look at what the process does instead: its stack (py-spy dump), its log, its host";
+      return "check what the process does instead: its stack (py-spy dump), its log, its host";
     case FlightClass::held:
-      return "look at its GPU and links (dmesg, nvidia-smi): its peers had all they needed";
+      return "check its GPU and links (dmesg, nvidia-smi): its peers had everything they needed";
     case FlightClass::late:
-      return "look at what the process did before: its data loader, its checkpoint, its host";
+      return "check what the process did before: its data loader, its checkpoint, its host";
     case FlightClass::mismatch:
-      return "look at where its program takes another branch, or has other shapes";
+      return "check where its program takes another branch or has different shapes";
     case FlightClass::order:
-      return "look at what decides the order: dicts, sets and threads of each process, its "
-             "branches";
+      return "check what decides the order: dicts, sets, threads and branches of each process";
     case FlightClass::ahead:
-      return "look at how many batches each rank has (Join, drop_last), and what only some skip";
+      return "check how many batches each rank has (Join, drop_last), and what only some ranks "
+             "skip";
     case FlightClass::not_started:
-      return "look at what its GPU does before: a kernel that does not end (cuda-gdb, dmesg), its "
+      return "check what its GPU does before: a kernel that does not end (cuda-gdb, dmesg), its "
              "stack (py-spy dump)";
     case FlightClass::died:
       return found.victims.empty()
@@ -38,8 +38,7 @@ const char* next_step(const FlightFinding& found) {
     case FlightClass::silent:
       return "look for what ended or stopped it: dmesg, the scheduler's and the launcher's log";
     case FlightClass::straggler:
-      return "look at what it does more, or slower, than the others: its host, its share of the "
-             "data";
+      return "check what it does in addition, or more slowly: its host, its share of the data";
     case FlightClass::nothing:
       return "";
   }
@@ -49,7 +48,7 @@ const char* next_step(const FlightFinding& found) {
 std::string what_happened(const FlightFinding& found) {
   const bool of_calls = found.kind == FlightClass::mismatch || found.kind == FlightClass::order ||
                         found.kind == FlightClass::ahead;
-  if (found.guilty.size() > 1 && !of_calls) return "are to blame, each as said above";
+  if (found.guilty.size() > 1 && !of_calls) return "are to blame, for the reasons above";
   const std::string collective = fmt::format(
       "{} {} of group {} ({})", found.operation.empty() ? "collective" : found.operation,
       found.sequence, found.group, found.description);
@@ -68,11 +67,11 @@ std::string what_happened(const FlightFinding& found) {
                          found.sequence, found.group, found.description);
     case FlightClass::order:
       return fmt::format(
-          "called what the others called in another order, from collective {} of "
-          "group {} ({}) on",
+          "made the same calls as the others in another order, from collective {} of group {} ({}) "
+          "on",
           found.sequence, found.group, found.description);
     case FlightClass::ahead:
-      return "went on with the next step, where the others called " + collective;
+      return "went on to the next step, while the others called " + collective;
     case FlightClass::not_started:
       return "called " + collective + ", which its GPU never began";
     case FlightClass::died:
@@ -166,7 +165,7 @@ std::string explain_text(const FlightFinding& found, const SourcesRead& counts) 
   else if (found.guilty.empty())
     text += fmt::format(
         "nothing to explain: in {} {}\n", counted(counts),
-        counts.traces.empty() ? "nobody waits for anybody" : "no rank is late in most steps");
+        counts.traces.empty() ? "no rank waits for another" : "no rank is late in most steps");
   else
     text += fmt::format("{} {}; {}; exit {}\n", rank_list(found.guilty),
                         printable(what_happened(found)), next_step(found), kExitFail);

@@ -35,7 +35,7 @@ struct Acted {
 
 Acted died(int64_t signal) {
   if (signal == 0)
-    return {FaultKind::exception, nullptr, "exception", "ends by an exception of its own"};
+    return {FaultKind::exception, nullptr, "exception", "ends with an exception of its own"};
   for (const FaultRow& row : fault_rows())
     if (row.ends_by == signal)
       return {row.kind, nullptr, "crash", fmt::format("is ended by signal {}", signal)};
@@ -59,13 +59,13 @@ std::optional<Acted> acted(const FlightFinding& found) {
         return Acted{FaultKind::mismatched_dtype, nullptr, "rejected", "trains in another dtype"};
       if (found.difference == Difference::size)
         return Acted{FaultKind::mismatched_bucket_order, nullptr, "rejected",
-                     "calls collectives of other sizes"};
+                     "calls collectives of different sizes"};
       return std::nullopt;
     case FlightClass::died:
       return died(found.signal);
     case FlightClass::silent:
       if (found.lost_connection)
-        return Acted{FaultKind::kill, nullptr, "crash", "is gone without a word"};
+        return Acted{FaultKind::kill, nullptr, "crash", "disappears without a word"};
       return Acted{FaultKind::deadlock, nullptr, "hang", "hangs without a word"};
     case FlightClass::ahead:
     case FlightClass::straggler:
@@ -229,17 +229,17 @@ class Reproducer {
 Reproduction reproduce(const FlightFinding& found) {
   Reproduction made;
   if (!found.decided) {
-    made.why_not = "who is to blame is undecided";
+    made.why_not = "the guilty rank is undecided";
   } else if (found.guilty.empty()) {
     made.why_not = "there is nothing to explain";
   } else if (const auto how = acted(found)) {
     return Reproducer(found, *how).run();
   } else if (found.kind == FlightClass::straggler) {
-    made.why_not = "nothing failed, and scenarios are written of failures alone";
+    made.why_not = "nothing failed, and scenarios are written only for failures";
   } else {
     made.why_not = found.kind == FlightClass::ahead
                        ? "no fault of lockstep gives a rank more steps than the others"
-                       : "no fault of lockstep calls another operation than the other ranks";
+                       : "no fault of lockstep makes a rank call a different operation";
   }
   return made;
 }
@@ -247,7 +247,7 @@ Reproduction reproduce(const FlightFinding& found) {
 std::string reproduction_text(const Reproduction& made, const std::string& path) {
   if (!made.scenario) return fmt::format("no scenario was written: {}\n", made.why_not);
   const std::string file = printable(shell_word(path));
-  std::string text = fmt::format("to see it again:\n  lockstep run {}\n", file);
+  std::string text = fmt::format("to reproduce it:\n  lockstep run {}\n", file);
   if (!made.simulated) return text + "  (lockstep simulate has no such fault)\n";
   text += fmt::format("  lockstep simulate {} --full{}  (all {} ranks, at the job's time-out)\n",
                       file, made.ranks_by_option ? fmt::format(" --world-size {}", made.ranks) : "",

@@ -235,9 +235,9 @@ class JobReader {
     }
     for (const std::string& file : traces_of_nobody_)
       if (errors_.size() < kMostErrors)
-        errors_.push_back(file_error(file, "does not say which rank's it is, of several",
-                                     "a file of each rank, with it in distributedInfo or in "
-                                     "its name (rank_3.json)"));
+        errors_.push_back(file_error(
+            file, "does not say which rank's it is, of several",
+            "a file of each rank, with the rank in distributedInfo or in its name (rank_3.json)"));
     check_world_sizes();
     std::sort(job_.traces.begin(), job_.traces.end(),
               [](const KinetoTrace& a, const KinetoTrace& b) { return a.rank < b.rank; });

@@ -60,8 +60,7 @@ std::string told_by_groups(const FlightDump& dump, const RankSet& ranks) {
   for (const auto& [name, group] : dump.groups) {
     if (!group.ranks || !shares_two(*group.ranks, ranks)) continue;
     if (names_pipeline(group.description))
-      return fmt::format("group {} ({}) of it is a pipeline's by its name", name,
-                         group.description);
+      return fmt::format("group {} ({}) is a pipeline's by its name", name, group.description);
     const auto status = dump.status.find(name);
     if (!recorded.contains(name) && status != dump.status.end() &&
         status->second.enqueued >= kLeastCalls)
@@ -86,7 +85,7 @@ std::string told_by_company(const RankSet& late, const std::vector<FlightDump>& 
     together.insert(ranks.begin(), ranks.end());
   }
   if (together.empty() || together != late) return "";
-  return fmt::format("they are late together, as ranks of one stage are, being those of group {}",
+  return fmt::format("they are late together, like ranks of one stage, and make up group {}",
                      first);
 }
 
@@ -118,10 +117,11 @@ std::string told_stages(const RankSet& ranks, const RankSet& late,
                         const std::vector<FlightDump>& dumps) {
   for (const FlightDump& dump : dumps) {
     if (dump.from_log || !ranks.contains(dump.rank)) continue;
-    if (exchanges_within(dump, ranks)) return "ranks of it send each other what they compute";
+    if (exchanges_within(dump, ranks)) return "its ranks send each other their results";
     if (const int64_t count = transfers_meanwhile(dump); count >= kLeastCalls)
-      return fmt::format("rank {} made {} sends and receives, which Gloo counts and no dump holds",
-                         dump.rank, count);
+      return fmt::format(
+          "rank {} made {} sends and receives, which Gloo counts but no dump contains", dump.rank,
+          count);
     if (!late.contains(dump.rank)) continue;
     if (std::string told = told_by_groups(dump, ranks); !told.empty()) return told;
   }

@@ -170,11 +170,10 @@ class TraceArrivals {
     const bool enough =
         any() && find_late_arrivals(dumps(), finding_, {.agree = true, .source = "trace"});
     if (!any() && unpaired_.empty())
-      leave_undecided({}, "collectives of groups of which two traces at least tell", finding_);
+      leave_undecided({}, "collectives of groups that appear in at least two traces", finding_);
     for (const std::string& why : unpaired_) leave_undecided({}, why, finding_);
     if (!enough && finding_->decided)
-      leave_undecided({}, "more steps: six at least tell who is late to the collectives of each",
-                      finding_);
+      leave_undecided({}, "more steps: at least six are needed to find a late rank", finding_);
     if (!finding_->decided) return;
     double apart_ms = 0;
     for (const auto& [name, group] : groups_)
@@ -301,12 +300,13 @@ void doubt_waiting(const std::vector<TraceShare>& shares, FlightFinding* finding
     step_ms = std::max(step_ms, share.step_ms.value_or(0));
   }
   if (step_ms > 0 && waiting_ms > kMuchWaiting * step_ms)
-    leave_undecided({},
-                    fmt::format("a rank that is late in four of five steps: of a step of {:.1f} ms "
-                                "ranks wait {:.1f} ms in collectives, but for others from step to "
-                                "step, or in some steps",
-                                step_ms, waiting_ms),
-                    finding);
+    leave_undecided(
+        {},
+        fmt::format(
+            "a rank that is late in four of five steps: of a step of {:.1f} ms ranks wait {:.1f} "
+            "ms in collectives, but for a different rank from step to step, or only in some steps",
+            step_ms, waiting_ms),
+        finding);
 }
 
 }  // namespace
@@ -317,8 +317,10 @@ void find_late_in_traces(const std::vector<KinetoTrace>& traces, std::vector<Tra
     finding->ranks = std::max({finding->ranks, trace.world_size, trace.rank + 1});
   const auto traced = static_cast<int64_t>(traces.size());
   if (traced < 2) {
-    leave_undecided(
-        {}, "the traces of the other ranks: one tells of overlap, not who waits for whom", finding);
+    leave_undecided({},
+                    "the traces of the other ranks: a single trace shows overlap, not which rank "
+                    "waits for which",
+                    finding);
     return;
   }
   TraceArrivals arrivals(traces, *shares, finding);

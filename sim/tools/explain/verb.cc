@@ -60,8 +60,8 @@ void add_explain(CLI::App& app, std::function<int()>* action) {
   auto options = std::make_shared<ExplainOptions>();
   CLI::App* verb =
       app.add_subcommand("explain",
-                         "Say from what a failed PyTorch job left which rank is to "
-                         "blame, or slow: flight recorder dumps, logs, profiler traces.");
+                         "Name the rank that is to blame, or slow, from what a PyTorch job left: "
+                         "flight recorder dumps, logs, profiler traces.");
   verb->add_option(
           "PATH", options->paths,
           "Dumps, text logs, traces of torch.profiler or Chakra, folders of them, or archives: "
@@ -72,8 +72,8 @@ void add_explain(CLI::App& app, std::function<int()>* action) {
       ->option_text("FILE")
       ->group("Output");
   verb->add_option("--scenario", options->scenario,
-                   "Write the scenario in which the guilty rank fails in the same way, for "
-                   "lockstep run and simulate")
+                   "Write a scenario in which the guilty rank fails in the same way, for lockstep "
+                   "run and simulate")
       ->option_text("FILE")
       ->group("Output");
   add_html(verb, &options->html);
@@ -88,7 +88,7 @@ void add_explain(CLI::App& app, std::function<int()>* action) {
   lockstep explain traces --html traces.html
 
 Exit codes
-  0      nobody waits for anybody
+  0      no rank waits for another, or is late in most steps
   1      explained: the guilty ranks are named
   2      bad input, or an output could not be written
   3      undecided, with what is missing)");

@@ -59,7 +59,7 @@ std::string backward_sentence(const DrillFinding& found) {
       found.consumers > 1
           ? fmt::format(" (or another of the {} operators that were given it)", found.consumers)
           : "";
-  return fmt::format("first operator beyond the bound: {}, backward{}{}: {}, {}, {}{}",
+  return fmt::format("first operator outside the bound: {}, backward{}{}: {}, {}, {}{}",
                      words_of(found.place), at_line(found.place.line), others, what,
                      shape_text(found.shape), difference_of(found), parted_text(found));
 }
@@ -90,7 +90,7 @@ std::string sentence_of(const DrillFinding& found) {
       return "every operator that both call fits, but their calls diverge" +
              parting_text(*found.parting, ": ");
     case DrillStage::forward:
-      return fmt::format("first operator beyond the bound: {}, forward{}: output {} {}{}",
+      return fmt::format("first operator outside the bound: {}, forward{}: output {} {}{}",
                          words_of(found.place), at_line(found.place.line), shape_text(found.shape),
                          difference_of(found), parted_text(found));
     case DrillStage::backward:

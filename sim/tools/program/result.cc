@@ -56,13 +56,14 @@ std::string lane_text(const ProgramLane& lane) {
 
 std::string tap_text(const ProgramReplay& replay) {
   if (replay.tap == TapKind::none) return "";
-  std::string text = replay.tap == TapKind::hooks
-                         ? fmt::format("  tap hooks of PyTorch {}: {} collectives of rank 0",
-                                       replay.torch, replay.collectives)
-                         : fmt::format(
-                               "  tap functions of torch.distributed (PyTorch {} has no hooks): {} "
-                               "collectives of rank 0, without those of DistributedDataParallel",
-                               replay.torch, replay.collectives);
+  std::string text =
+      replay.tap == TapKind::hooks
+          ? fmt::format("  tap: hooks of PyTorch {} saw {} collectives of rank 0", replay.torch,
+                        replay.collectives)
+          : fmt::format(
+                "  tap: functions of torch.distributed (PyTorch {} has no hooks) saw {} "
+                "collectives of rank 0, not those of DistributedDataParallel",
+                replay.torch, replay.collectives);
   if (replay.kept_bytes > 0)
     text += fmt::format(", {:.1f} MiB kept", static_cast<double>(replay.kept_bytes) / (1 << 20));
   return text + (replay.finding ? "\n" : "; no sums for lane replay\n");

@@ -248,7 +248,7 @@ Exit codes
   0      all ranks completed (one may have been late)
   1      the program failed: which rank, how, and which ranks because of it
   2      bad input
-  3      inconclusive: a fault never acted, or nobody can be named
+  3      inconclusive: a fault never acted, or no rank can be named
   128+n  interrupted by signal n)");
   verb->callback([=] { *action = [=] { return run_program_with_faults(*options); }; });
 }

@@ -79,7 +79,7 @@ TEST(ExplainAttribution, ADumpOfAnotherMomentAccusesNobody) {
   EXPECT_TRUE(found.guilty.empty());
   EXPECT_EQ(found.candidates, RankSet{1});
   ASSERT_EQ(found.missing.size(), 1U);
-  EXPECT_NE(found.missing[0].find("whether the dump of rank 1 is of the same moment"),
+  EXPECT_NE(found.missing[0].find("whether the dump of rank 1 is from the same moment"),
             std::string::npos);
   for (FlightDump& dump : job)  // a broadcast's root goes ahead
     for (FlightEntry& entry : dump.entries) entry.operation = "broadcast";

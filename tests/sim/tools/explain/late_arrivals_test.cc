@@ -94,7 +94,7 @@ TEST(LateArrivals, WhoIsLateInEachStepIsNamedWithWhatItCosts) {
   EXPECT_THAT(found.victims, ElementsAre(0, 2));
   EXPECT_NEAR(found.lateness_ms.value_or(0), 20, 2);
   EXPECT_NEAR(found.slowdown.value_or(0), 100.0 / 80, 0.03);
-  EXPECT_THAT(found.evidence.back(), HasSubstr("in 10 steps of 4 collectives each and 10"));
+  EXPECT_THAT(found.evidence.back(), HasSubstr("in 10 steps of 4 collectives and 10"));
 }
 
 TEST(LateArrivals, BucketsOfOneSizeAreToldFromStepsByTheirTimes) {
@@ -122,7 +122,7 @@ TEST(LateArrivals, AClockThatIsAheadAccusesNobody) {
   }
   const FlightFinding found = MadeJob{.clock_ahead_ms = 5000}.finding();
   EXPECT_EQ(found.kind, FlightClass::nothing);
-  EXPECT_THAT(found.evidence, ElementsAre(HasSubstr("clocks are apart (rank 2 by 5000 ms")));
+  EXPECT_THAT(found.evidence, ElementsAre(HasSubstr("clocks differ (rank 2 by 5000 ms")));
 }
 
 TEST(LateArrivals, ALittleLatenessAndFewStepsAreNothing) {
@@ -176,7 +176,7 @@ TEST(LateArrivals, WhereRanksTakeTurnsInAStepOrDumpsAreMissingNobodyIsNamed) {
   find_late_arrivals(dumps, &turns);
   EXPECT_FALSE(turns.decided);
   EXPECT_THAT(turns.candidates, ElementsAre(0, 1));
-  EXPECT_THAT(turns.missing, ElementsAre(HasSubstr("who makes a step long: rank ")));
+  EXPECT_THAT(turns.missing, ElementsAre(HasSubstr("which rank makes a step long: rank ")));
 }
 
 // Of a pipeline's stages one is last in each step by design, not within a group of one stage.

@@ -119,7 +119,8 @@ TEST(Stages, RanksThatAreLateTogetherTellOfThem) {
     entry.record += 1;
     dump.entries.push_back(entry);
   }
-  expect_by_design(dumps, {6, 7}, "they are late together, as ranks of one stage are, being those");
+  expect_by_design(dumps, {6, 7},
+                   "they are late together, like ranks of one stage, and make up group");
   for (FlightEntry& entry : dumps[7].entries)
     if (entry.group != "0") entry.group = "dp 2";
   EXPECT_EQ(found_in(dumps).guilty, (RankSet{6, 7}));
@@ -171,7 +172,7 @@ TEST(Stages, WhereNobodyIsMissingSomebodyMayWaitInAReceive) {
     EXPECT_EQ(found.decided, transfers == 0);
     EXPECT_TRUE(found.guilty.empty() && found.candidates.empty());
     if (transfers > 0) {
-      EXPECT_THAT(found.missing, ElementsAre(HasSubstr("rank 0 made 4, of")));
+      EXPECT_THAT(found.missing, ElementsAre(HasSubstr("rank 0 made 4 of")));
     }
   }
 }
