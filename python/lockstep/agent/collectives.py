@@ -1,6 +1,7 @@
 """Gradients that the program reduces itself, and clipping: what came first."""
 import functools
 import math
+import threading
 
 from . import untouched
 from .held import is_script
@@ -19,6 +20,22 @@ MOST_NORMS = 4096  # of a step
 def place_of(tensor):
     """Where its numbers are."""
     return (tensor._values() if tensor.is_sparse else tensor).data_ptr()
+
+
+def once(plain, noting):
+    """A call of `plain` by the script is noted once. PyTorch calls it again by its name where a TorchFunctionMode is on."""
+    here = threading.local()
+
+    @functools.wraps(plain)
+    def called(*args, **kwargs):
+        if getattr(here, "within", False):
+            return plain(*args, **kwargs)
+        here.within = True
+        try:
+            return noting(*args, **kwargs)
+        finally:
+            here.within = False
+    return called
 
 
 def watch(recorder):
@@ -45,14 +62,14 @@ def watch(recorder):
             if work is None:
                 untouched.sum_ended(recorder, tensor)
             return work
-        dist.all_reduce = dist.distributed_c10d.all_reduce = noting_exchange(recorder, reduced)
+        dist.all_reduce = dist.distributed_c10d.all_reduce = once(reduce, noting_exchange(recorder, reduced))
         for name, action in (("broadcast", noting_broadcast), ("all_gather", noting_gather),
                              ("all_gather_into_tensor", noting_gather)):
             if hasattr(dist, name):
-                replace(name, getattr(dist, name), action(recorder, getattr(dist, name)))
+                replace(name, getattr(dist, name), once(getattr(dist, name), action(recorder, getattr(dist, name))))
         for name in EXCHANGES:
             if hasattr(dist, name):
-                replace(name, getattr(dist, name), noting_exchange(recorder, getattr(dist, name), name in DEALS))
+                replace(name, getattr(dist, name), once(getattr(dist, name), noting_exchange(recorder, getattr(dist, name), name in DEALS)))
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         setattr(utils, name, noting_clip(recorder, getattr(utils, name)))
         setattr(utils.clip_grad, name, getattr(utils, name))
@@ -160,10 +177,11 @@ def noting_clip(recorder, clip):
 
 
 def unreduced(recorder, names, params):
-    """Those whose gradient no all_reduce was given, where neither DistributedDataParallel nor fully_shard does it."""
+    """Those whose gradient no all_reduce was given, where neither DistributedDataParallel nor fully_shard does it: the former does
+    at the end of a backward, later than an optimizer that steps within it."""
     if recorder.world == 1:
         return []
-    held = {id(param) for model in recorder.models for _, param in model.params}
+    held = {id(param) for model in recorder.models for _, param in model.params if not recorder.in_backward}
     return [name for name, param in zip(names, params) if param.grad is not None and id(param) not in held
             and not is_shard(param) and place_of(param.grad) not in recorder.reduced and is_own(recorder, param)]
 

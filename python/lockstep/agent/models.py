@@ -21,6 +21,7 @@ class Wrapped:
         self.all_used = not (ddp.find_unused_parameters or getattr(ddp, "static_graph", False))
         self.awaited = set()  # ids of parameters whose gradients it has yet to sum, since its last forward
         self.past = False  # the module itself was called since it had gradients
+        self.entered = False  # DistributedDataParallel was called with gradients
 
     def replaced(self):
         now = dict(self.module.named_parameters())
@@ -34,7 +35,7 @@ class Wrapped:
         did; and was the module called past it?"""
         own = {id(param) for _, param in self.params} & written
         late = set() if self.awaited else own
-        past, self.past = self.past, self.past and not own
+        past, self.past = self.past or not self.entered, self.past and not own
         self.awaited = self.awaited - own if self.all_used or not own else set()
         return late, own - late, past
 
@@ -190,10 +191,12 @@ def watch(recorder):
         if not args and torch.is_grad_enabled() and not knows_names(self.module.register_forward_pre_hook):
             recorder.samples += inputs.samples_of(recorder, tuple(kwargs.values()))
         recorder.unsynced = not self.require_backward_grad_sync
-        if torch.is_grad_enabled() and self.require_backward_grad_sync:
+        if torch.is_grad_enabled():
             for model in recorder.models:
                 if model.module is self.module:
-                    model.forward_begins()
+                    model.entered = True
+                    if self.require_backward_grad_sync:
+                        model.forward_begins()
         recorder.within_ddp = True
         try:
             return forward(self, *args, **kwargs)

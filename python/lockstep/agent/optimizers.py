@@ -140,7 +140,7 @@ def before_step(recorder, number, optimizer, params):
             "grads": sketches, "grad_hashes": hashes, "shards": [name for name, shard in zip(names, shards) if shard],
             "copy": copy_of(next((param for param, shard in zip(params, shards) if shard), None)),
             "replaced": [name for model in recorder.models for name in model.replaced()],
-            "unused": [name for model in recorder.models if model.has_any(params) for name in model.unused(alone)],
+            "unused": [name for model in recorder.models if model.has_any(params) and not recorder.in_backward for name in model.unused(alone)],
             "unfrozen": [name for model in recorder.models for name in model.unfrozen(own)],
             "refrozen": [name for model in recorder.models for name in model.refrozen(own)],
             "unheld": unheld(recorder, names, params), "untrained": untrained_hash(recorder),

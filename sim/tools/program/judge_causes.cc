@@ -216,6 +216,23 @@ std::vector<std::string> options_of(const ProgramStep& step, const std::string& 
   return found;
 }
 
+// As after adding something of each rank's own and subtracting it again: no other first weights.
+bool are_apart_by_rounding(const std::vector<Sketch>& a, const std::vector<Sketch>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (sketch_distance(a[i], b[i], 0) > kProgramBound) return false;
+  return true;
+}
+
+// Of weights that ranks begin with, and that nobody loaded.
+ProgramCause cause_of_start(const ProgramStep& a, const ProgramStep& b,
+                            const std::string& parameter) {
+  if (are_apart_by_rounding(a.before, b.before))
+    return a.backwards > 1 ? ProgramCause::own_weights : ProgramCause::changed_between_steps;
+  return is_held(a, parameter) ? ProgramCause::changed_between_steps
+                               : ProgramCause::different_start;
+}
+
 // Of gradients that differ between ranks, where nothing else explains it.
 ProgramCause of_comm_hook(const ProgramRank& rank) {
   return rank.comm_hook.empty() ? ProgramCause::unknown : ProgramCause::hook_results_differ;
@@ -226,13 +243,12 @@ ProgramCause of_comm_hook(const ProgramRank& rank) {
 ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, size_t step,
                            const std::string& parameter) {
   const ProgramStep &a = first.steps[step], &b = rank.steps[step];
-  const bool apart = a.before != b.before;  // recorded of step 1 alone
+  const bool other_weights = a.before_hash != b.before_hash;
+  const bool apart = step == 0 && (a.before != b.before || other_weights);
   if ((apart || step > 0) && loaded_by_one(first, rank, step, &ProgramStep::model_loads))
     return ProgramCause::state_on_one_rank;
-  if (apart)
-    return is_held(a, parameter) ? ProgramCause::changed_between_steps
-                                 : ProgramCause::different_start;
-  if (step > 0 && a.before_hash != b.before_hash) return ProgramCause::changed_between_steps;
+  if (apart) return cause_of_start(a, b, parameter);
+  if (other_weights) return ProgramCause::changed_between_steps;
   if (a.grad_hashes != b.grad_hashes) {
     if (a.carried != b.carried) return ProgramCause::gradients_kept;
     if (multiples(a, b)) return ProgramCause::scaled_apart;

@@ -18,6 +18,25 @@ bool other_rate(const ProgramStep& a, const ProgramStep& b) {
   return a.lr != b.lr && !a.lr.empty() && !b.lr.empty();
 }
 
+// Of the parameter's group, unless another group's is the one that differs.
+size_t group_of_rates(const ProgramStep& a, const ProgramStep& b, size_t i) {
+  const auto differs = [&](size_t group) {
+    return group < a.lr.size() && group < b.lr.size() && a.lr[group] != b.lr[group];
+  };
+  if (i < a.groups.size() && differs(static_cast<size_t>(a.groups[i])))
+    return static_cast<size_t>(a.groups[i]);
+  for (size_t group = 0; group < a.lr.size(); ++group)
+    if (differs(group)) return group;
+  return 0;
+}
+
+std::string rates_text(const ProgramStep& a, const ProgramStep& b, size_t i) {
+  const size_t group = group_of_rates(a, b, i);
+  return fmt::format("; learning rate {:g}{}, of one device {:g}", a.lr[group],
+                     a.lr.size() > 1 ? fmt::format(" in group {}", group) : "",
+                     b.lr[std::min(group, b.lr.size() - 1)]);
+}
+
 // Why it says nothing, to follow "distance 0.1"; or nothing.
 std::string undecided_update(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
                              double off) {
@@ -127,7 +146,7 @@ ProgramFinding judge_update(const Ranks& ranks, const ProgramRank& one, size_t s
     found.words += fmt::format("; the update is {:.6g} times that of one device", factor);
   }
   if (other_rate(a, b))
-    found.words += fmt::format("; learning rate {:g}, of one device {:g}", a.lr[0], b.lr[0]);
+    found.words += rates_text(a, b, i);
   else if (other_options(a, b, a.names[i]))
     found.words += "; " + other_option(a, b, a.names[i], "of one device");
   return found;

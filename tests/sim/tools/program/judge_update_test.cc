@@ -182,6 +182,21 @@ TEST(ProgramUpdate, ByAnotherGradientTheUpdatesStandForIt) {
   EXPECT_NE(found.words.find("3 times that of one device"), std::string::npos) << found.words;
 }
 
+TEST(ProgramUpdate, TheRateThatDiffersIsNamedWithItsGroup) {
+  Trained trained;
+  for (ProgramStep* step : {&trained.ranks[0].steps[1], &trained.ranks[1].steps[1],
+                            &trained.ranks[2].steps[1], &trained.alone.steps[1]}) {
+    step->groups = {0, 1};
+    step->lr = {0.1, 0.2};
+  }
+  trained.alone.steps[1].lr[1] = 0.1;
+  trained.change([](ProgramStep* step) { step->params[1] = sketch_of(2.5); });
+  const ProgramFinding found = judge_one_device(trained.ranks, trained.alone);
+  EXPECT_EQ(found.cause, ProgramCause::lr_scaled);
+  EXPECT_NE(found.words.find("learning rate 0.2 in group 1, of one device 0.1"), std::string::npos)
+      << found.words;
+}
+
 // One device that trained on rank 0's samples has its gradients, which is no agreement.
 TEST(ProgramUpdate, OfOtherSamplesNobodyIsAccused) {
   Ranks ranks = three();
