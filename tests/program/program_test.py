@@ -176,6 +176,10 @@ class Programs(FolderTest):
         self.assertNotIn("GPUs", said, "that has nothing to do with it")
         self.assertIn("lane replica  pass", said)
         self.assertIn("only in its own dtypes", said)
+        code, said = self.verify_text(script().replace("    optimizer.step()\n", "    optimizer.step()\n    if rank and x.dtype is torch.float64: break\n"))
+        self.assertEqual(code, 3, said)
+        self.assertIn("in double, rank 1 exited after 2 collectives, while rank 0 waited", said)
+        self.assertNotIn("only in its own dtypes", said, "it left by no error")
         code, said = self.verify_text(script(begin="assert torch.ones(1).dtype == torch.float32",
                                              end="net[0].bias.data += rank; optimizer.zero_grad(); optimizer.step()"))
         self.assertEqual(code, 1, said)

@@ -344,7 +344,9 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
     return ProgramCause::written_in_flight;
   if (a.not_waited) return ProgramCause::not_waited;
   if (other_targets(ranks, step)) return ProgramCause::mean_of_means;
-  if (holds(a.partly, a.names[i])) return ProgramCause::some_ranks_summed;
+  const bool scaled = largest_norm(a.grads) > 0 && largest_norm(b.grads) > 0 && multiples(b, a);
+  if (holds(a.partly, a.names[i]) && !scaled)  // a multiple of the whole is of all ranks
+    return ProgramCause::some_ranks_summed;
   if (other_untrained(ranks, step)) return ProgramCause::own_frozen_model;
   if (other_constants(ranks)) return ProgramCause::own_constants;
   if (one.batch_norms > 0) return ProgramCause::local_batch_norm;
@@ -352,7 +354,6 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
   if (holds(a.unreduced, a.names[i])) return ProgramCause::not_reduced;
   if (a.unsynced && holds(a.shards, a.names[i])) return ProgramCause::no_sync_at_step;
   if (a.gathered) return ProgramCause::gathered_as_constants;
-  const bool scaled = largest_norm(a.grads) > 0 && largest_norm(b.grads) > 0 && multiples(b, a);
   if (!scaled) return ProgramCause::unknown;
   if (clipped_sum(ranks, one, step, factor)) return ProgramCause::clipped_before_sum;
   const ProgramCause clipped = cause_behind_clipping(ranks, one, step, i);

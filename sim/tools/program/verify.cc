@@ -95,6 +95,18 @@ void take_other_reason(const RecordedRun& in_double, const RecordedRun& own, Pro
   found->log_tail = own.log_tail;
 }
 
+// Why ranks that end well in their own dtypes did not in double. One that leaves the others without
+// an error misses no dtype: the numbers had it decide otherwise than they.
+std::string only_in_own_dtypes(const RecordedRun& in_double) {
+  if (in_double.certain && !ends_by_itself(*in_double.failed))
+    return fmt::format(
+        "in double, {}; in its own dtypes, which lane float64 cannot compare, "
+        "ranks stay together: each may decide by its own numbers when to stop",
+        in_double.failed->failure->message);
+  return "it runs only in its own dtypes, which lane float64 cannot compare; in double, " +
+         in_double.why;
+}
+
 // A program that checks its dtypes, or computes what double cannot: its ranks are judged as they
 // are. Its signal, where one came.
 int judge_own_dtypes(const ProgramSession& session, const RecordedRun& in_double,
@@ -109,9 +121,7 @@ int judge_own_dtypes(const ProgramSession& session, const RecordedRun& in_double
     take_other_reason(in_double, own, found);
     return judge_failed(session, own, false, found);
   }
-  found->not_run =
-      "it runs only in its own dtypes, which lane float64 cannot compare; in double, " +
-      in_double.why;
+  found->not_run = only_in_own_dtypes(in_double);
   judge_ranks(session.options, own, folder, found);
   return 0;
 }

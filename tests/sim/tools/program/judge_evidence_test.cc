@@ -99,6 +99,27 @@ TEST(ProgramEvidence, ModelsAndBuffersOfEachRanksOwnAreTold) {
   EXPECT_EQ(judge_one_device(ranks, made(0, 1)).cause, ProgramCause::changed_before_sum);
 }
 
+TEST(ProgramEvidence, AMultipleOfTheWholeIsTheSumOfAllRanksWhateverTheGroups) {
+  Ranks ranks = two();
+  for (ProgramRank& rank : ranks) {
+    rank.steps[1].partly = {"weight", "bias"};
+    rank.steps[1].grads = {sum(kWeightGradient, 0.5, kWeightGradient),
+                           sum(kBiasGradient, 0.5, kBiasGradient)};
+  }
+  EXPECT_EQ(judge_one_device(ranks, made(0, 1)).cause, ProgramCause::scaled_by_ranks);
+  for (ProgramRank& rank : ranks) rank.steps[1].grads[1] = kBiasGradient;
+  EXPECT_EQ(judge_one_device(ranks, made(0, 1)).cause, ProgramCause::some_ranks_summed);
+}
+
+TEST(ProgramEvidence, WeightsThatAreApartByRoundingBeganAlike) {
+  Ranks ranks = two();
+  ranks[1].steps[0].before[0] = sum(kWeights, 1e-15, kWeights);
+  ranks[1].steps[0].param_hashes[0] = "x";
+  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::changed_between_steps);
+  for (ProgramRank& rank : ranks) rank.steps[0].backwards = 2;
+  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::own_weights);
+}
+
 TEST(ProgramEvidence, WhatDdpHasMadeAlikeWasChangedSince) {
   Ranks ranks = two();
   ranks[1].steps[0].before[0] = kBias;
