@@ -3,7 +3,7 @@
 find_package(fmt REQUIRED)
 if(fmt_VERSION VERSION_GREATER_EQUAL 9 AND fmt_VERSION VERSION_LESS 11)  # fmt.cc names templates of these
   add_library(lockstep_fmt STATIC ${PROJECT_SOURCE_DIR}/cmake/fmt.cc)
-  target_compile_features(lockstep_fmt PUBLIC cxx_std_20)
+  target_link_libraries(lockstep_fmt PRIVATE $<BUILD_INTERFACE:lockstep_flags>)  # sanitizers look at it too
   target_include_directories(lockstep_fmt SYSTEM PUBLIC
                              $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
   set_target_properties(lockstep_fmt PROPERTIES EXPORT_NAME fmt UNITY_BUILD OFF)

@@ -16,12 +16,12 @@ ProgramRank rank_of(const std::string& hash, const std::vector<double>& shard) {
   return rank;
 }
 
-std::vector<ProgramRank> two() {
+std::vector<ProgramRank> two_owners() {
   return {rank_of("a", {1, 2, 3, 4, 3}), rank_of("b", {10, 20, 30, 40, 4})};
 }
 
 TEST(ProgramShards, AddUpToTheWhole) {
-  std::vector<ProgramRank> ranks = two();
+  std::vector<ProgramRank> ranks = two_owners();
   join_shards(&ranks);
   for (const ProgramRank& rank : ranks) {
     const ProgramStep& step = rank.steps[0];
@@ -33,7 +33,7 @@ TEST(ProgramShards, AddUpToTheWhole) {
 }
 
 TEST(ProgramShards, OfWhichOneIsNotFiniteAreNoWhole) {
-  std::vector<ProgramRank> ranks = two();
+  std::vector<ProgramRank> ranks = two_owners();
   ranks[1].steps[0].params[0].reset();
   ranks[1].steps[0].grads[0].reset();  // a rank without rows of it has no gradient
   join_shards(&ranks);
@@ -42,8 +42,8 @@ TEST(ProgramShards, OfWhichOneIsNotFiniteAreNoWhole) {
 }
 
 TEST(ProgramShards, OfEachCopyAddUpByThemselves) {
-  std::vector<ProgramRank> ranks = two();
-  for (const ProgramRank& rank : two()) {
+  std::vector<ProgramRank> ranks = two_owners();
+  for (const ProgramRank& rank : two_owners()) {
     ranks.push_back(rank);
     ranks.back().steps[0].copy = 1;
   }
@@ -58,7 +58,7 @@ TEST(ProgramShards, OfEachCopyAddUpByThemselves) {
 }
 
 TEST(ProgramShards, OfAStepThatNotAllMadeStayAsTheyAre) {
-  std::vector<ProgramRank> ranks = two();
+  std::vector<ProgramRank> ranks = two_owners();
   ranks[0].steps.push_back(ranks[0].steps[0]);
   join_shards(&ranks);
   EXPECT_EQ(ranks[0].steps[0].param_hashes[0], "ab");
