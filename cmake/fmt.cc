@@ -1,4 +1,5 @@
-// What fmt's headers leave to its library, compiled once (Fmt.cmake). Its templates are declared as made elsewhere: here.
+// What fmt's headers leave to its library, compiled once (Fmt.cmake). Its templates are declared as
+// made elsewhere: here.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
@@ -8,6 +9,7 @@ template FMT_API dragonbox::decimal_fp<double> dragonbox::to_decimal(double) noe
 template FMT_API thousands_sep_result<char> thousands_sep_impl(locale_ref);
 template FMT_API char decimal_point_impl(locale_ref);
 template FMT_API void buffer<char>::append(const char*, const char*);
-template FMT_API void vformat_to(buffer<char>&, string_view, basic_format_args<buffer_context<char>>, locale_ref);
+template FMT_API void vformat_to(buffer<char>&, string_view,
+                                 basic_format_args<buffer_context<char>>, locale_ref);
 }  // namespace detail
 FMT_END_NAMESPACE

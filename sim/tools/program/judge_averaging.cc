@@ -138,7 +138,7 @@ Combined joined_before(const Ranks& ranks, size_t step) {
 const char* words_of(Combined joined) {
   return joined == Combined::averaged ? "average their parameters"
          : joined == Combined::mixed  ? "mix parameters with other ranks"
-                                    : "continue from a combination of all their parameters";
+                                      : "continue from a combination of all their parameters";
 }
 
 }  // namespace
