@@ -81,9 +81,10 @@ class SpawnedRanks(run_faults_test.RunTest):
         self.assertIn("ran 3 ranks where 5 were asked for", found["inconclusive"])
 
     def test_the_reason_is_what_the_program_prints_of_a_rank(self):
-        """After the rank has ended, and after all that it had printed."""
+        """After the rank has ended, and after all that it had printed, however long it takes to print it."""
         path = self.folder / "train.py"
-        path.write_text(script(end="print('a model'); step == 2 and 1 / 0"))
+        slow = f"try: {SPAWN}\n    except Exception: time.sleep(4); raise"
+        path.write_text(script(slow, end="print('a model'); step == 2 and 1 / 0"))
         ran = subprocess.run([PROGRAM, "verify", "--spawns", "--", PYTHON, str(path)], capture_output=True, text=True, timeout=600,
                              env=self.environment)
         self.assertEqual(ran.returncode, 3, ran.stdout)

@@ -139,8 +139,10 @@ class Watcher {
   bool over() {
     const auto now = Clock::now();
     if (now >= next_pulse_) take_pulses(now);
-    if (run_.outcome.failed_ns != 0)
-      return now - std::max(failed_, changed_) > kNoticeGrace || now - failed_ > kNoticeAtMost;
+    if (run_.outcome.failed_ns != 0) {
+      const bool all_said = now - std::max(failed_, changed_) > kNoticeGrace && !is_to_tell();
+      return all_said || now - failed_ > kNoticeAtMost;
+    }
     const bool late = now - began_ > Seconds(watch_.limit_s);
     run_.deadlock = !late && deadlocked(now);
     if (!late && !run_.deadlock && !hung(now)) return false;
@@ -152,6 +154,9 @@ class Watcher {
     if (late_) ask_for_stacks();
     return true;
   }
+
+  // All ranks have ended, and why is what the program that started them has yet to print.
+  bool is_to_tell() const { return told_by_parent_ && alive().empty(); }
 
   void take_pulses(Clock::time_point now) {
     next_pulse_ = now + kPulseEvery;
