@@ -100,8 +100,8 @@ class Watcher {
   // of it.
   void note_reason(const ProgramChild& child, size_t place) {
     const bool waits = processes_.parent() != nullptr && child.signal == 0 && child.exit_code > 0;
-    if (waits && !told_by_parent_)
-      told_by_parent_ = place;
+    if (waits)
+      told_by_parent_ = told_by_parent_.value_or(place);
     else if (run_.end.why.empty())
       take_program_end(launch_, child, &run_.end);
   }
