@@ -2,6 +2,7 @@
 the second one of a step and back again, and one that no forward of DistributedDataParallel came before."""
 import pathlib
 import sys
+import textwrap
 import unittest
 
 from program_test import ScriptTest
@@ -60,8 +61,7 @@ optimizer.step()"""
 
 
 def script(begin, step):
-    indented = "".join(f"    {line}\n" for line in step.splitlines())
-    return SCRIPT.replace("{begin}", begin).replace("{step}", indented)
+    return SCRIPT.replace("{begin}", begin).replace("{step}", textwrap.indent(step, "    "))
 
 
 def fused(wrap, average):

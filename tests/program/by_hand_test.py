@@ -1,5 +1,6 @@
 """Trainings without an optimizer, as many are written that show how synchronization works: what the script writes to its weights
 is a step, and is judged as an optimizer's is. Weights decide there, since a script may divide what it summed while it uses it."""
+import textwrap
 import unittest
 
 from program_test import ScriptTest
@@ -47,8 +48,7 @@ optimizer = Sgd(params)
 
 
 def script(step, begin="", end=""):
-    indented = "".join(f"    {line}\n" for line in step.format(loss=LOSS).splitlines())
-    return SCRIPT.replace("{begin}", begin).replace("{step}", indented).replace("{end}", end)
+    return SCRIPT.replace("{begin}", begin).replace("{step}", textwrap.indent(step.format(loss=LOSS), "    ")).replace("{end}", end)
 
 
 def each(update, **others):

@@ -2,6 +2,7 @@
 wait() is found whoever wins the race, and every way of waiting counts."""
 import pathlib
 import subprocess
+import textwrap
 import unittest
 
 from folders import FolderTest
@@ -80,8 +81,7 @@ WRONG_ON_GPUS = {"mean": "for param in params: param.grad *= world\nbegin(op=dis
 class Held(FolderTest):
     def verify(self, reduce, backend):
         path = pathlib.Path(self.folder, "train.py")
-        lines = "".join(f"    {line}\n" for line in reduce.strip().split("\n"))
-        path.write_text(SCRIPT.replace("{backend}", backend).replace("{reduce}\n", lines))
+        path.write_text(SCRIPT.replace("{backend}", backend).replace("{reduce}", textwrap.indent(reduce.strip(), "    ")))
         ran = subprocess.run([PROGRAM, "verify", "--world-sizes", "3", "--no-drill", "--", PYTHON, path], text=True,
                              capture_output=True, timeout=600, env=self.environment, check=False)
         return ran.returncode, ran.stdout + ran.stderr

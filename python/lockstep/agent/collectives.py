@@ -63,13 +63,15 @@ def watch(recorder):
                 untouched.sum_ended(recorder, tensor)
             return work
         dist.all_reduce = dist.distributed_c10d.all_reduce = once(reduce, noting_exchange(recorder, reduced))
-        for name, action in (("broadcast", noting_broadcast), ("all_gather", noting_gather),
+        def note(name, noting):
+            if hasattr(dist, name):
+                plain = getattr(dist, name)
+                replace(name, plain, once(plain, noting(recorder, plain)))
+        for name, noting in (("broadcast", noting_broadcast), ("all_gather", noting_gather),
                              ("all_gather_into_tensor", noting_gather)):
-            if hasattr(dist, name):
-                replace(name, getattr(dist, name), once(getattr(dist, name), action(recorder, getattr(dist, name))))
+            note(name, noting)
         for name in EXCHANGES:
-            if hasattr(dist, name):
-                replace(name, getattr(dist, name), once(getattr(dist, name), noting_exchange(recorder, getattr(dist, name), name in DEALS)))
+            note(name, functools.partial(noting_exchange, deals=name in DEALS))
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         setattr(utils, name, noting_clip(recorder, getattr(utils, name)))
         setattr(utils.clip_grad, name, getattr(utils, name))
