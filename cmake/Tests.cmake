@@ -7,9 +7,9 @@ target_link_libraries(lockstep_test_pch PRIVATE lockstep_flags ${lockstep_fmt} G
 target_precompile_headers(lockstep_test_pch PRIVATE <gmock/gmock.h> ${lockstep_common_headers})
 set_property(TARGET lockstep_test_pch PROPERTY LOCKSTEP_UNOPTIMIZED ON)
 
-# One program per folder; labels: free (no LibTorch), torch, cli. ALONE: its sources share names.
+# One program per folder; labels: free (no LibTorch), torch, cli.
 function(lockstep_test name)
-  cmake_parse_arguments(ARG "TORCH;ALONE" "" "SOURCES;FOLDERS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;FOLDERS;LINK" ${ARGN})
   set(sources ${ARG_SOURCES})
   foreach(folder ${ARG_FOLDERS})
     file(GLOB found CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${folder}/*_test.cc)
@@ -23,9 +23,6 @@ function(lockstep_test name)
   target_compile_definitions(${name} PRIVATE LOCKSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_compile_options(${name} PRIVATE -Wno-missing-field-initializers)  # what a test is about, and no more
   lockstep_batches(${name})
-  if(ARG_ALONE)
-    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
-  endif()
   if(ARG_TORCH)
     # One process for all tests of a program: each would spend half a second on loading LibTorch.
     lockstep_torch_units(${name})
@@ -44,7 +41,7 @@ lockstep_test(test_bucket SOURCES tests/reducer/bucket_test.cc tests/reducer/sha
 lockstep_test(test_compare FOLDERS golden LINK lockstep_compare)
 lockstep_test(test_record FOLDERS sim/record LINK lockstep_record)
 lockstep_test(test_fault FOLDERS sim/fault/acts LINK lockstep_fault)
-lockstep_test(test_plan ALONE FOLDERS sim/plan LINK lockstep_plan)
+lockstep_test(test_plan FOLDERS sim/plan LINK lockstep_plan)
 lockstep_test(test_launch FOLDERS sim/launch LINK lockstep_launch)
 lockstep_test(test_join FOLDERS sim/join LINK lockstep_join)
 # The worker program without LibTorch: all real but what its tasks do.

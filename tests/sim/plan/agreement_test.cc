@@ -7,12 +7,6 @@
 namespace lockstep {
 namespace {
 
-RunPlan planned(const Strings& sets) {
-  auto plan = plan_of(sets);
-  EXPECT_TRUE(plan) << to_text(plan.errors()[0]);
-  return std::move(plan.value());
-}
-
 std::string compared_steps(const RunPlan& plan, int64_t start_step) {
   std::string steps;
   int64_t number = 0;

@@ -20,11 +20,11 @@ std::string refusal(Strings sets) {
   return errors_of(sets);
 }
 
-const std::string kMlp =
+const std::string kSmallMlp =
     R"(/model={"kind": "mlp", "in_features": 3, "hidden": [4], "out_features": 2})";
 
 TEST(EmulatedPlan, SaysWhenEachGradientIsReady) {
-  const RunPlan plan = emulated({kMlp, "/compute/backward_ms=20"});
+  const RunPlan plan = emulated({kSmallMlp, "/compute/backward_ms=20"});
   const nlohmann::ordered_json json = as_json(plan);
   EXPECT_EQ(json["layer_times"].dump(),
             R"([{"layer":"fc1","forward_ms":6.0,"backward_ms":12.0,"ready_ms":20.0},)"
@@ -32,7 +32,7 @@ TEST(EmulatedPlan, SaysWhenEachGradientIsReady) {
   EXPECT_EQ(json["ready_ms"].dump(),
             R"({"fc1.weight":20.0,"fc1.bias":20.0,"fc2.weight":8.0,"fc2.bias":8.0})");
   EXPECT_EQ(plan_from_json(json).layer_times, plan.layer_times);
-  EXPECT_EQ(as_json(emulated({kMlp, R"(/frozen=["fc1"])"}))["ready_ms"].size(), 2U);
+  EXPECT_EQ(as_json(emulated({kSmallMlp, R"(/frozen=["fc1"])"}))["ready_ms"].size(), 2U);
 }
 
 TEST(EmulatedPlan, RealComputeHasNoTimes) {
@@ -42,13 +42,13 @@ TEST(EmulatedPlan, RealComputeHasNoTimes) {
 }
 
 TEST(EmulatedPlan, FollowsTheTimeScale) {
-  const RunPlan plan = emulated({kMlp, "/time_scale=0.5"});
+  const RunPlan plan = emulated({kSmallMlp, "/time_scale=0.5"});
   EXPECT_DOUBLE_EQ(plan.layer_times.front().ready_ms, 10);
 }
 
 TEST(EmulatedPlan, LongStepsGetLongerTimeouts) {
   const Timeouts times =
-      emulated({kMlp, "/compute/forward_ms=100000", "/steps=10"}).scenario.timeouts;
+      emulated({kSmallMlp, "/compute/forward_ms=100000", "/steps=10"}).scenario.timeouts;
   EXPECT_EQ(times.step_ms, 720'000);
   EXPECT_EQ(times.run_ms, 6'001'000);
 }
@@ -94,8 +94,7 @@ TEST(CheckEmulated, RefusesWhatATimerCannotStandFor) {
 
 TEST(CheckEmulated, NeedsATimeOrAProfile) {
   EXPECT_EQ(errors_of({R"(/compute={"kind": "emulated"})"}),
-            "/compute/forward_ms: missing key \"forward_ms\" in /compute of kind \"emulated\"; "
-            "expected ");
+            "/compute/forward_ms: missing key \"forward_ms\" in /compute of kind \"emulated\"");
   EXPECT_NE(errors_of({R"(/compute={"kind": "emulated", "profile": "no.profile"})"})
                 .find("no.profile: error: cannot be opened"),
             std::string::npos);

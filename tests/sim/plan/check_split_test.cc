@@ -4,7 +4,6 @@
 #include "scenarios/image_files.h"
 #include "scenarios/scenario.h"
 #include "sim/plan/agreement.h"
-#include "sim/plan/plan.h"
 #include "tests/scenarios/parse/temporary_file.h"
 #include "tests/sim/plan/planned.h"
 
@@ -173,27 +172,6 @@ TEST(LocalSteps, LaneRoundingDoesNotApply) {
   ASSERT_TRUE(plan);
   ASSERT_EQ(plan.value().not_applicable.size(), 1U);
   EXPECT_EQ(plan.value().not_applicable[0].first, Lane::rounding);
-}
-
-using Strings = std::vector<std::string>;
-
-// "pointer: message; expected allowed" of each error, of the file or of the plan.
-std::string errors_of(const Strings& sets, std::string_view text = kScenario) {
-  const TemporaryFolder folder;
-  const auto file = load_scenario_file(folder.write("f.json", text), {sets, {}});
-  std::string all;
-  const auto add = [&](const InputErrors& errors) {
-    for (const InputError& error : errors)
-      all += (all.empty() ? "" : "\n") + error.pointer + ": " + error.message +
-             (error.allowed.empty() ? "" : "; expected " + error.allowed);
-  };
-  if (!file) {
-    add(file.errors());
-    return all;
-  }
-  const auto plan = make_plan(file.value().combinations[0].scenario);
-  if (!plan) add(plan.errors());
-  return all;
 }
 
 constexpr const char* kSampler = R"(/split={"kind":"distributed"})";

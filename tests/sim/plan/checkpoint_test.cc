@@ -1,13 +1,10 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/checkpoint_file.h"
-#include "sim/plan/plan.h"
-#include "tests/scenarios/parse/temporary_file.h"
+#include "tests/sim/plan/planned.h"
 
 namespace lockstep {
 namespace {
-
-using Strings = std::vector<std::string>;
 
 class CheckpointPlan : public testing::Test {
  protected:

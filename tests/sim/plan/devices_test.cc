@@ -5,19 +5,19 @@
 namespace lockstep {
 namespace {
 
-const Strings kMlp = {R"(/model={"kind":"mlp","in_features":10,"hidden":[10],"out_features":5})",
-                      R"(/data={"kind":"randn","samples":80,"features":10,"targets":5})",
-                      "/device=fake"};
+const Strings kMlpOnDevices = {
+    R"(/model={"kind":"mlp","in_features":10,"hidden":[10],"out_features":5})",
+    R"(/data={"kind":"randn","samples":80,"features":10,"targets":5})", "/device=fake"};
 
 Strings on_devices(Strings sets) {
-  sets.insert(sets.begin(), kMlp.begin(), kMlp.end());
+  sets.insert(sets.begin(), kMlpOnDevices.begin(), kMlpOnDevices.end());
   return sets;
 }
 
 std::string refusal_of_devices(const Strings& sets) { return errors_of(on_devices(sets)); }
 
 TEST(Devices, OfARankHaveBucketsOfTheirOwn) {
-  const auto one = plan_of(kMlp);
+  const auto one = plan_of(kMlpOnDevices);
   ASSERT_TRUE(one) << to_text(one.errors()[0]);
   EXPECT_EQ(one.value().layout_at_construction, (BucketLayout{{0, 1, 2, 3}}));
   const auto two = plan_of(on_devices({"/devices_per_rank=2"}));

@@ -3,15 +3,13 @@
 
 #include <filesystem>
 
-#include "sim/plan/plan.h"
 #include "tests/sanitized.h"
-#include "tests/scenarios/parse/temporary_file.h"
+#include "tests/sim/plan/planned.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-using Strings = std::vector<std::string>;
 
 Scenario scenario_of(const Strings& sets) {
   const TemporaryFolder folder;
@@ -20,30 +18,13 @@ Scenario scenario_of(const Strings& sets) {
   return file ? file.value().combinations[0].scenario : Scenario{};
 }
 
-RunPlan plan_of(const Strings& sets) {
-  const auto plan = make_plan(scenario_of(sets));
-  EXPECT_TRUE(plan) << (plan ? "" : to_text(plan.errors()[0]));
-  return plan ? plan.value() : RunPlan{};
-}
-
-// "pointer: message; expected allowed" of each error.
-std::string errors_of(const Strings& sets) {
-  const auto plan = make_plan(scenario_of(sets));
-  std::string all;
-  if (plan) return all;
-  for (const InputError& error : plan.errors())
-    all += (all.empty() ? "" : "\n") + error.pointer + ": " + error.message +
-           (error.allowed.empty() ? "" : "; expected " + error.allowed);
-  return all;
-}
-
 TEST(Plan, GoldensAndLanes) {
-  RunPlan plan = plan_of({"/lanes=[\"replica\",\"replay\",\"float64\",\"rounding\"]"});
+  RunPlan plan = planned({"/lanes=[\"replica\",\"replay\",\"float64\",\"rounding\"]"});
   EXPECT_EQ(plan.goldens, (Strings{"replay", "float64"}));
   EXPECT_TRUE(plan.rounding && plan.double_run && plan.shards);
   EXPECT_FALSE(plan.threads);
   EXPECT_TRUE(plan.not_applicable.empty());
-  plan = plan_of({"/lanes=[\"replica\",\"rounding\",\"float64\"]", "/world_size=1",
+  plan = planned({"/lanes=[\"replica\",\"rounding\",\"float64\"]", "/world_size=1",
                   "/dtype=float64", "/golden=g.json", "/communicator/kind=local"});
   EXPECT_EQ(plan.goldens, (Strings{"float64", "one_device"}));
   EXPECT_FALSE(plan.rounding || plan.double_run || plan.shards);
@@ -55,7 +36,7 @@ TEST(Plan, GoldensAndLanes) {
 
 TEST(Plan, WithoutSynchronizationNoLaneApplies) {
   const RunPlan plan =
-      plan_of({"/reducer/kind=none", R"(/lanes=["replica", "replay", "float64", "rounding"])"});
+      planned({"/reducer/kind=none", R"(/lanes=["replica", "replay", "float64", "rounding"])"});
   EXPECT_EQ(plan.not_applicable.size(), 4U);
   EXPECT_TRUE(plan.goldens.empty());
   EXPECT_FALSE(plan.rounding || plan.double_run);
@@ -82,7 +63,7 @@ TEST(Plan, RanksAsThreadsHoldOnlySoManySteps) {
 
 TEST(Plan, ReplayRuleOfEachReducer) {
   const auto rule = [](const Strings& sets) {
-    const ReplayRule r = plan_of(sets).replay;
+    const ReplayRule r = planned(sets).replay;
     return Strings{r.layout, r.rebuild ? "rebuild" : "keep", r.division_first_step,
                    r.division_later, r.algorithm};
   };
@@ -106,7 +87,7 @@ TEST(Plan, ReplayRuleOfEachReducer) {
             (Strings{"registration", "keep", "divide_before", "divide_before", "ring"}));
   EXPECT_EQ(rule({"/reducer/kind=manual", "/communicator/kind=c10d"}),
             (Strings{"registration", "keep", "divide_after", "divide_after", "ring"}));
-  const RunPlan caps = plan_of({"/reducer/bucket_cap_mb=0.002", "/reducer/first_bucket_mb=0.001"});
+  const RunPlan caps = planned({"/reducer/bucket_cap_mb=0.002", "/reducer/first_bucket_mb=0.001"});
   EXPECT_EQ(caps.replay.bucket_cap_bytes, 2097);
   EXPECT_EQ(caps.replay.first_bucket_bytes, 1048);
 }
@@ -117,7 +98,7 @@ TEST(Plan, LayoutAtConstruction) {
   const auto layout = [&](const Strings& sets) {
     Strings all = {model};
     all.insert(all.end(), sets.begin(), sets.end());
-    return plan_of(all).layout_at_construction;
+    return planned(all).layout_at_construction;
   };
   EXPECT_EQ(layout({}), (BucketLayout{{0, 1, 2, 3}}));
   EXPECT_EQ(layout({"/reducer/bucket_cap_mb=0.00005", "/reducer/first_bucket_mb=0.00001",
@@ -130,7 +111,7 @@ TEST(Plan, LayoutAtConstruction) {
 
 TEST(Plan, TimeoutsAreFilledInInOrder) {
   const auto all = [](const Strings& sets) {
-    const Timeouts t = plan_of(sets).scenario.timeouts;
+    const Timeouts t = planned(sets).scenario.timeouts;
     return std::vector<int64_t>{t.collective_ms, t.construction_ms, t.step_ms, t.rendezvous_ms,
                                 t.run_ms};
   };
@@ -150,12 +131,12 @@ TEST(Plan, TimeoutsAreFilledInInOrder) {
 }
 
 TEST(Plan, CapacitiesStayInTheirLimits) {
-  EXPECT_EQ(plan_of({}).record_capacity, 4'096);
-  EXPECT_EQ(plan_of({"/steps=200000"}).record_capacity, 1 << 20);
-  EXPECT_EQ(plan_of({"/steps=200000"}).stream_slots, 64);
-  EXPECT_EQ(plan_of({"/steps=1"}).stream_slots, 2);
+  EXPECT_EQ(planned({}).record_capacity, 4'096);
+  EXPECT_EQ(planned({"/steps=200000"}).record_capacity, 1 << 20);
+  EXPECT_EQ(planned({"/steps=200000"}).stream_slots, 64);
+  EXPECT_EQ(planned({"/steps=1"}).stream_slots, 2);
   const RunPlan large =
-      plan_of({R"(/model={"kind":"linear","in_features":2048,"out_features":512})",
+      planned({R"(/model={"kind":"linear","in_features":2048,"out_features":512})",
                "/data/features=2048", "/data/targets=512", "/steps=50"});
   EXPECT_FALSE(large.shards);
   EXPECT_EQ(large.stream_slots, 2);
@@ -221,7 +202,7 @@ const Strings kExact = {"/lanes=[\"exact\"]", "/dtype=float64", "/requantize=64"
                         "/data={\"kind\":\"dyadic\",\"samples\":24,\"features\":3,\"targets\":2}"};
 
 TEST(Plan, LaneExactNeedsAScenarioThatIsMeantForIt) {
-  EXPECT_EQ(plan_of(kExact).goldens, Strings{"exact"});
+  EXPECT_EQ(planned(kExact).goldens, Strings{"exact"});
   for (const auto& [set, pointer] : std::vector<std::pair<std::string, std::string>>{
            {"/dtype=float32", "/dtype"},
            {"/requantize=0", "/requantize"},
@@ -238,7 +219,7 @@ TEST(Plan, LaneExactNeedsAScenarioThatIsMeantForIt) {
 }
 
 TEST(Plan, OneControlOnRandomDataForEachFileWithLaneExact) {
-  RunPlan plan = plan_of(kExact);
+  RunPlan plan = planned(kExact);
   plan.file = "a.json";
   plan.scenario.golden = "/goldens/of_other_data.json";
   RunPlan other = plan;
@@ -246,7 +227,7 @@ TEST(Plan, OneControlOnRandomDataForEachFileWithLaneExact) {
   RunPlan mutant = plan;
   mutant.file = "c.json";
   mutant.scenario.mutants.emplace_back().kind = "flip_bit";
-  const auto controls = control_plans({plan, plan_of({}), plan, other, mutant});
+  const auto controls = control_plans({plan, planned({}), plan, other, mutant});
   ASSERT_EQ(controls.size(), 2U);
   EXPECT_EQ(controls[0].file, "a.json");
   EXPECT_EQ(controls[1].file, "b.json");
