@@ -71,15 +71,16 @@ function(lockstep_batches target)
   endif()
 endfunction()
 
-# name, folder list, libraries: one static library of every .cc in the folders
+# name, folder list, libraries: one static library of every .cc in the folders but those that are EXCEPT
 function(lockstep_library name)
-  cmake_parse_arguments(ARG "TORCH" "" "FOLDERS;SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "" "FOLDERS;SOURCES;EXCEPT;LINK" ${ARGN})
   set(sources ${ARG_SOURCES})
   foreach(folder ${ARG_FOLDERS})
     file(GLOB found CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cc)
     list(APPEND sources ${found})
   endforeach()
   list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
+  list(REMOVE_ITEM sources ${ARG_EXCEPT} "")
   add_library(${name} STATIC ${sources})
   # Warnings and source folders are ours; who links what is installed finds headers of their own.
   target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:lockstep_flags> ${ARG_LINK})
@@ -119,7 +120,16 @@ lockstep_library(lockstep_sweep FOLDERS sim/sweep LINK lockstep_judge)
 lockstep_library(lockstep_weights FOLDERS sim/weights LINK lockstep_compare ZLIB::ZLIB)
 lockstep_library(lockstep_report FOLDERS sim/report sim/report/trace sim/report/svg sim/report/ci sim/report/html
                  SOURCES ${embedded_page} LINK OpenSSL::Crypto lockstep_judge lockstep_join lockstep_sweep lockstep_des lockstep_compare)
-lockstep_library(lockstep_cli FOLDERS sim/cli LINK lockstep_report lockstep_calibrate lockstep_weights)
+# What defines options: CLI11 is headers alone, and costs each batch with a source of these 5 s and 120 KB. They belong to
+# the program's library, the last, which is one batch.
+file(GLOB with_options CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/sim/tools/*/*verb.cc)
+if(NOT LOCKSTEP_TOOLS)
+  set(with_options "")
+endif()
+foreach(name analyze shared_options simulate sweep worker)
+  list(APPEND with_options ${PROJECT_SOURCE_DIR}/sim/cli/${name}.cc)
+endforeach()
+lockstep_library(lockstep_cli FOLDERS sim/cli EXCEPT ${with_options} LINK lockstep_report lockstep_calibrate lockstep_weights)
 # Verbs that the core does without. What the worker needs of them too are libraries of their own.
 set(tools "")
 if(LOCKSTEP_TOOLS)
@@ -130,13 +140,12 @@ if(LOCKSTEP_TOOLS)
                    sim/tools/explore/result.cc LINK lockstep_plan Threads::Threads)
   lockstep_library(lockstep_tools FOLDERS sim/tools/calibrate sim/tools/campaign sim/tools/compare sim/tools/explain sim/tools/program
                    sim/tools/soak sim/tools/whatif
-                   SOURCES sim/tools/collective/report.cc sim/tools/collective/verb.cc
-                           sim/tools/explore/report.cc sim/tools/explore/verb.cc
+                   SOURCES sim/tools/collective/report.cc sim/tools/explore/report.cc EXCEPT ${with_options}
                    LINK lockstep_cli lockstep_collective lockstep_explore)
 endif()
-lockstep_library(lockstep_program FOLDERS sim/program LINK lockstep_cli ${tools})
+lockstep_library(lockstep_program FOLDERS sim/program SOURCES ${with_options} LINK lockstep_cli ${tools})
 if(LOCKSTEP_TOOLS)
-  set_source_files_properties(sim/program/program.cc PROPERTIES COMPILE_DEFINITIONS LOCKSTEP_TOOLS)
+  target_compile_definitions(lockstep_program PRIVATE LOCKSTEP_TOOLS)
 endif()
 
 # What plans, starts processes, judges and reports waits for others mostly: a quarter of its time to compile is worth more

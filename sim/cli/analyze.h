@@ -1,9 +1,8 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <functional>
 
+#include "sim/cli/command_line_names.h"
 #include "sim/cli/verbs.h"
 
 namespace lockstep {

@@ -37,16 +37,6 @@ std::string whole(const std::string& path) {
 
 }  // namespace
 
-PathUse path_use(const CLI::Option& option) {
-  const std::string& value = option.get_option_text();
-  const bool file = value.find("FILE") != std::string::npos;
-  const bool folder = value.find("FOLDER") != std::string::npos;
-  const bool named = option.get_positional() && value.empty();
-  if (!file && !folder && !named) return PathUse::none;
-  if (option.get_group() != "Output" && !option.check_lname("out")) return PathUse::read;
-  return file ? PathUse::written : PathUse::folder;
-}
-
 bool same_file(const std::string& a, const std::string& b) { return whole(a) == whole(b); }
 
 void check_output(const char* option, const std::string& path, InputErrors* errors) {

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <functional>
 #include <optional>
 #include <string>
@@ -14,12 +12,6 @@
 namespace lockstep {
 
 // Files that options name ("--json FILE"). An empty path: the option was not given.
-
-// What an option does with the path that it names.
-enum class PathUse { none, read, written, folder };
-// FILE, and FILE|FOLDER/, in the group Output are written, and so is any --out; all other paths are
-// read.
-PathUse path_use(const CLI::Option& option);
 
 // Do both paths lead to one file, which need not be there?
 bool same_file(const std::string& a, const std::string& b);

@@ -1,13 +1,12 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "sim/cli/command_line_names.h"
 #include "sim/cli/verbs.h"
 #include "sim/des/job.h"
 

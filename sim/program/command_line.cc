@@ -35,6 +35,16 @@ std::string suggestion(const std::string& word, const std::vector<std::string>& 
 
 }  // namespace
 
+PathUse path_use(const CLI::Option& option) {
+  const std::string& value = option.get_option_text();
+  const bool file = value.find("FILE") != std::string::npos;
+  const bool folder = value.find("FOLDER") != std::string::npos;
+  const bool named = option.get_positional() && value.empty();
+  if (!file && !folder && !named) return PathUse::none;
+  if (option.get_group() != "Output" && !option.check_lname("out")) return PathUse::read;
+  return file ? PathUse::written : PathUse::folder;
+}
+
 const CLI::App& innermost(const CLI::App& app) {
   for (const CLI::App* below : app.get_subcommands())
     if (!below->get_name().empty()) return innermost(*below);  // else a group of options

@@ -11,6 +11,12 @@
 
 namespace lockstep {
 
+// What an option does with the path that it names.
+enum class PathUse { none, read, written, folder };
+// FILE, and FILE|FOLDER/, in the group Output are written, and so is any --out; all other paths are
+// read.
+PathUse path_use(const CLI::Option& option);
+
 // What is said of a command line that cannot be understood.
 
 // The verb that was being parsed: errors are about its options.

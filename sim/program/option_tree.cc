@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-OptionWords words_of(const CLI::Option& option) {
+OptionWords words_of_option(const CLI::Option& option) {
   OptionWords words;
   words.positional = option.get_positional();
   for (const std::string& name : option.get_snames()) words.names.push_back("-" + name);
@@ -24,7 +24,7 @@ OptionWords words_of(const CLI::Option& option) {
 void add_options(const CLI::App& app, std::vector<OptionWords>* options) {
   for (const CLI::Option* option : app.get_options())
     if (!app.get_name().empty() || app.get_parent() == nullptr || option != app.get_help_ptr())
-      options->push_back(words_of(*option));
+      options->push_back(words_of_option(*option));
   for (const CLI::App* group : app.get_subcommands({}))
     if (group->get_name().empty()) add_options(*group, options);
 }

@@ -23,6 +23,7 @@
 #include "sim/cli/verbs.h"
 #include "sim/plan/plans.h"
 #include "sim/program/command_line.h"
+#include "sim/program/help.h"
 #include "sim/program/option_tree.h"
 #include "sim/report/analyze_document.h"
 #include "sim/report/document.h"
@@ -391,9 +392,7 @@ const Tool* tool_of_scenarios(const std::vector<std::string>& paths) {
 
 void build_command_line(CLI::App& app, std::function<int()>* action) {
   app.require_subcommand(1);
-  auto help = std::make_shared<Help>();
-  help->column_width(29);
-  app.formatter(help);
+  app.formatter(own_help());
   app.set_help_flag("-h,--help", "Print this help");
   add_verify(app, action);
   add_run(app, action);

@@ -10,6 +10,7 @@
 #include "sim/cli/simulate_jobs.h"
 #include "sim/report/document.h"
 #include "sim/report/machine.h"
+#include "sim/tools/calibrate/fit_text.h"
 #include "sim/tools/calibrate/machine_file.h"
 
 namespace lockstep {

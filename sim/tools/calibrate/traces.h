@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "sim/calibrate/fit.h"
-
 namespace lockstep {
 
 // A machine from traces of torch.profiler (sim/calibrate/traced_runs.h): of all ranks of a training
@@ -18,10 +16,5 @@ struct TracesOptions {
   bool quiet = false;
 };
 int calibrate_on_traces(const TracesOptions& options);
-
-// The machine, and what it was fitted to.
-std::string text_of_fit(const Fit& fit);
-// In a line: of how many "run"s or "trace"s, and how far from them.
-std::string answer_of_fit(const Fit& fit, int64_t count, const char* what);
 
 }  // namespace lockstep

@@ -55,7 +55,7 @@ Kinds write_cases(const std::vector<Json>& cases, const std::string& folder) {
   return kinds;
 }
 
-std::string milliseconds(const std::vector<double>& ascending, double percent) {
+std::string percentile_ms(const std::vector<double>& ascending, double percent) {
   return ascending.empty() ? "-" : fmt::format("{:.0f}", percentile(ascending, percent));
 }
 
@@ -66,8 +66,8 @@ std::string table_of(const std::vector<KindTally>& tallies, const Style& style) 
     table.column(header, Table::Align::right);
   for (const KindTally& one : tallies)
     table.row({one.kind, grouped(one.runs), grouped(one.met), grouped(one.failed_runs),
-               milliseconds(one.after_ms, 50), milliseconds(one.after_ms, 95),
-               milliseconds(one.after_ms, 99)});
+               percentile_ms(one.after_ms, 50), percentile_ms(one.after_ms, 95),
+               percentile_ms(one.after_ms, 99)});
   return table.text(style);
 }
 

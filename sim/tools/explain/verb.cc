@@ -23,7 +23,7 @@ struct ExplainOptions {
   CiOptions ci;
 };
 
-int explain(const ExplainOptions& options) {
+int explain_job(const ExplainOptions& options) {
   InputErrors errors = ci_errors(options.ci);
   check_output("--json", options.json, &errors);
   check_output("--scenario", options.scenario, &errors);
@@ -92,7 +92,7 @@ Exit codes
   1      explained: the guilty ranks are named
   2      bad input, or an output could not be written
   3      undecided, with what is missing)");
-  verb->callback([=] { *action = [=] { return explain(*options); }; });
+  verb->callback([=] { *action = [=] { return explain_job(*options); }; });
 }
 
 }  // namespace

@@ -31,9 +31,9 @@ double ns_between(int64_t begin_ns, int64_t end_ns) {
 }
 
 // What traced runs show, as samples for fit_machine() and of each gradient.
-class Samples {
+class StepSamples {
  public:
-  explicit Samples(const TracedProgram& first)
+  explicit StepSamples(const TracedProgram& first)
       : order_(first.ranks[0].trace->order), elements_(first.ranks[0].trace->elements) {
     ready_ns_.resize(order_.size());
     machine_.emulated = true;  // the layers' own times are in the profile
@@ -221,7 +221,7 @@ std::string why_not_simulated(const std::vector<TracedProgram>& runs) {
 
 Expected<ProgramModel> program_model(const std::vector<const TracedProgram*>& runs,
                                      const std::vector<std::string>& command, int64_t cores) {
-  Samples samples(*runs[0]);
+  StepSamples samples(*runs[0]);
   for (const TracedProgram* run : runs)
     if (!samples.add(*run))
       return option_error(fmt::format(
