@@ -148,10 +148,10 @@ if(LOCKSTEP_TOOLS)
   target_compile_definitions(lockstep_program PRIVATE LOCKSTEP_TOOLS)
 endif()
 
-# What plans, starts processes, judges and reports waits for others mostly: a quarter of its time to compile is worth more
-# than what -O2 would gain. Not so what reads large files, or simulates.
-foreach(target lockstep_plan lockstep_launch lockstep_join lockstep_judge lockstep_sweep lockstep_report lockstep_cli
-               lockstep_collective lockstep_explore lockstep_tools lockstep_program)
+# What reads files, plans, starts processes, judges and reports waits for others mostly: a quarter of its time to compile
+# is worth more than what -O2 would gain. Not so what compares tensors, or simulates.
+foreach(target lockstep_scenario lockstep_analysis lockstep_plan lockstep_launch lockstep_join lockstep_judge
+               lockstep_sweep lockstep_report lockstep_cli lockstep_collective lockstep_explore lockstep_tools lockstep_program)
   if(TARGET ${target} AND NOT LOCKSTEP_SANITIZE)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()

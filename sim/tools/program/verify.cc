@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Is run once more without being asked; longer ones where no cause is known.
-constexpr double kQuickPairSeconds = 10, kUnknownPairSeconds = 60;
+constexpr double kQuickPairSeconds = 30, kUnknownPairSeconds = 60;
 
 using Ranks = std::vector<ProgramRank>;
 
