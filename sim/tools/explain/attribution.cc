@@ -203,17 +203,18 @@ class FlightAttribution {
 
   void find_held(const std::string& name, const GroupRecord& group) {
     if (group.gloo) return;
-    for (const auto& [sequence, arrivals] : group.collectives)
+    for (const auto& [sequence, arrivals] : group.collectives) {
+      if (is_missed(group, sequence)) continue;  // then nobody is done, whatever a status counts
+      RankSet completed;
+      for (const auto& [rank, status] : group.status)
+        if (status.completed >= sequence) completed.insert(rank);
       for (const FlightArrival& arrival : arrivals) {
         if (!is_waiting(group, arrival) || !is_symmetric(arrival.entry->operation)) continue;
-        if (is_missed(group, sequence)) continue;  // then nobody is done, whatever a status counts
-        RankSet completed;
-        for (const auto& [rank, status] : group.status)
-          if (rank != arrival.rank && status.completed >= sequence) completed.insert(rank);
         if (completed.empty() || held_.contains(arrival.rank)) continue;
         held_.emplace(arrival.rank,
-                      FlightMissed{name, sequence, arrival.entry->operation, std::move(completed)});
+                      FlightMissed{name, sequence, arrival.entry->operation, completed});
       }
+    }
   }
 
   // All entered, some began and others did not: what they do before keeps these.
