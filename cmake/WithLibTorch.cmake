@@ -34,6 +34,11 @@ endif()
 lockstep_torch_library(lockstep_worker_lib FOLDERS sim/worker sim/worker/main sim/fault ${of_tools}
                        LINK lockstep_launch lockstep_fault ${engines} lockstep_reducer lockstep_golden)
 
+# It hands tensors to others: of LibTorch, Gloo and xxHash.
+if(NOT LOCKSTEP_SANITIZE)
+  target_compile_options(lockstep_worker_lib PRIVATE $<$<CONFIG:Release>:-O1>)
+endif()
+
 # As LibTorch was built: without NDEBUG its headers look for a record that its library never makes.
 set_source_files_properties(${PROJECT_SOURCE_DIR}/sim/worker/profile.cc PROPERTIES
                             COMPILE_DEFINITIONS NDEBUG SKIP_PRECOMPILE_HEADERS ON)
