@@ -104,7 +104,7 @@ TEST(DrillCause, FactorsOfRanksAndWhatAnOperatorIsGivenAreTold) {
   EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::mean_of_means);
   drilled.factors = ScalarFactors{{3, 3}, 1};
   EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::unknown) << "no rank's own";
-  drilled.whole = DrillPlace{"torch.Tensor.mean", "", "", "train.py:3"};
+  drilled.whole = DifferingWhole{{"torch.Tensor.mean", "", "", "train.py:3"}};
   const ProgramFinding given = with_cause(drilled, {}, wrong);
   EXPECT_EQ(given.cause, ProgramCause::own_batch);
   EXPECT_NE(given.words.find("torch.Tensor.mean makes of each rank's own batch, at train.py:3"),
@@ -172,7 +172,8 @@ TEST(DrillCause, WhatEachRankKeepsIsTold) {
     DrillCall made;
     const auto count = static_cast<int64_t>(rows.size()) / 2;
     const double sum = std::accumulate(rows.begin(), rows.end(), 0.0);
-    made.wholes.push_back({"", "", {{count, 3}, ElementNorms{sum, sum, sum, sum}, rows, {}}});
+    made.wholes.push_back(
+        {"", "", false, {{count, 3}, ElementNorms{sum, sum, sum, sum}, rows, {}}});
     return made;
   };
   const DrillCall a = given({1, 2}), b = given({3, 4}), both = given({1, 2, 3, 4}),
@@ -186,7 +187,7 @@ TEST(DrillCause, WhatEachRankKeepsIsTold) {
   wrong.cause = ProgramCause::unknown;
   DrillFinding drilled;
   drilled.stage = DrillStage::forward;
-  drilled.whole = DrillPlace();
+  drilled.whole = DifferingWhole();
   EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::unknown) << "what came in differs";
   drilled.given_fits = true;
   EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::own_constants);
