@@ -221,8 +221,12 @@ void take_branch(const DrillFinding& drilled, ProgramFinding* wrong) {
 
 ProgramFinding with_cause(const DrillFinding& drilled, const ProgramStep& of_rank_0,
                           ProgramFinding wrong) {
-  const bool unknown = wrong.cause == ProgramCause::unknown;
-  if (wrong.cause == ProgramCause::scaled_by_ranks && is_function_of_means(drilled) &&
+  // A term that is but a multiple of the others scales all gradients alike.
+  const bool of_term =
+      wrong.cause == ProgramCause::scaled_by_ranks && drilled.summed_term &&
+      cause_of_term(*drilled.summed_term, drilled.takes_sums) != ProgramCause::unknown;
+  const bool unknown = wrong.cause == ProgramCause::unknown || of_term;
+  if (!of_term && wrong.cause == ProgramCause::scaled_by_ranks && is_function_of_means(drilled) &&
       !is_product(drilled.place.function)) {
     wrong.cause = ProgramCause::function_of_mean;
   } else if (drilled.limited && (unknown || wrong.cause == ProgramCause::local_batch_norm)) {

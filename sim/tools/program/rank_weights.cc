@@ -73,16 +73,17 @@ Sketch limited_sum(const OwnAndSum& one, double limit) {
 
 // By the `count` ranks whose gradients are largest.
 double limit_by(const OwnAndSum& one, size_t count) {
-  std::vector<Sketch> own = one.own;
+  std::vector<const Sketch*> own;
+  for (const Sketch& rank : one.own) own.push_back(&rank);
   std::sort(own.begin(), own.end(),
-            [](const Sketch& a, const Sketch& b) { return a->back() > b->back(); });
+            [](const Sketch* a, const Sketch* b) { return a->value().back() > b->value().back(); });
   Sketch rest = one.sum, directions = std::vector<double>(kProjections + 1, 0.0);
   for (size_t rank = 0; rank < own.size(); ++rank)
     for (size_t k = 0; k < kProjections; ++k)
       if (rank >= count)
-        (*rest)[k] -= (*own[rank])[k];
-      else if (own[rank]->back() > 0)
-        (*directions)[k] += (*own[rank])[k] / own[rank]->back();
+        (*rest)[k] -= (**own[rank])[k];
+      else if (own[rank]->value().back() > 0)
+        (*directions)[k] += (**own[rank])[k] / own[rank]->value().back();
   return sketch_ratio(rest, directions);
 }
 
