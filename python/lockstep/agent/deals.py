@@ -121,6 +121,7 @@ class Deal:
 class Deals:
     def __init__(self, recorder):
         self.recorder, self.fetched, self.under_way, self.used_up = recorder, [], None, Used()
+        self.iterations = 0  # of loaders, begun
 
     def dealt(self, sampler):
         """Of a sampler that no loader asks, whoever trains next has what it gave."""

@@ -58,6 +58,10 @@ class Drill:
         begun = self.recorder.steps or self.recorder.position or self.recorder.calls
         return bool(begun) and self.recorder.steps < self.step - 1 and not self.quiet and not self.recorder.stepping
 
+    def before_training(self):
+        """Which iteration of a loader is under way, before the first forward of a model; else 0: what is made then is of a batch."""
+        return self.recorder.deals.iterations if self.recorder.steps == 0 and not self.recorder.calls else 0
+
     def is_on(self):
         import torch
         return self.is_under_way() and torch.is_grad_enabled()
@@ -81,14 +85,14 @@ class Drill:
             return
         self.quiet = True
         self.count_samples()
-        inputs, leaves, wholes, numbers = given
+        inputs, leaves, wholes, numbers, indices = given
         try:
             for leaf in leaves:
                 leaf.used(self.calls)
             module, kind = self.path[-1][:2] if self.path else ("", "")
             self.add({"kind": "call", "name": name, "module": module, "class": kind, "line": user_line(),
                       "samples": self.samples, "inputs": inputs, "wholes": self.wholes(wholes),
-                      "numbers": numbers,
+                      "numbers": numbers, "indices": [[len(one), *norms(one.double())] for one in indices],
                       "outputs": [fingerprint(tensor, self.batch) for tensor in outputs]})
             for number, tensor in enumerate(outputs):
                 tensor._lockstep_call = self.calls
@@ -101,7 +105,7 @@ class Drill:
         """A call is over that made nothing with a gradient."""
         self.quiet = True
         try:
-            drill_whole.take(name_of(func), user_line, given, tensors_of(given), tensors_of(result))
+            drill_whole.take((name_of(func), user_line, self.before_training()), given, tensors_of(given), tensors_of(result))
             numbers = given_numbers(given)
             for tensor in tensors_of(result) if 0 < len(numbers) <= MOST_CARRIED else ():
                 tensor._lockstep_numbers = numbers
@@ -125,8 +129,10 @@ class Drill:
             self.quiet = quiet
 
     def inputs(self, args, kwargs):
-        """Which calls made them, which parameters are among them, what has no gradient, and numbers of Python's."""
-        made, leaves, wholes = [], [], []
+        """Which calls made them, which parameters are among them, what has no gradient, numbers of Python's, and lists of whole
+        numbers, such as labels."""
+        import torch
+        made, leaves, wholes, indices = [], [], [], []
         for tensor in tensors_of((args, kwargs)):
             call = getattr(tensor, "_lockstep_call", None)
             if call is not None:
@@ -134,14 +140,16 @@ class Drill:
                     made.append(call)
             elif tensor.requires_grad and tensor.is_leaf and not is_shard(tensor):
                 leaves.append(self.leaf_of(tensor))
-            elif not tensor.requires_grad and tensor.is_floating_point() and not is_shard(tensor) and len(wholes) < MOST_OUTPUTS:
+            elif is_constant(tensor) and len(wholes) < MOST_OUTPUTS:
                 wholes.append(tensor)
-        return made, leaves, wholes, given_numbers((args, kwargs))
+            elif tensor.dtype == torch.int64 and tensor.dim() == 1 and len(indices) < MOST_OUTPUTS:
+                indices.append(tensor)
+        return made, leaves, wholes, given_numbers((args, kwargs)), indices
 
     def wholes(self, tensors):
-        """Name: what made it of a batch as a whole; empty: nothing did."""
-        return [{"name": name, "line": line, **fingerprint(tensor, self.batch)}
-                for tensor in tensors for name, line in [drill_whole.made_of(tensor) or ("", "")]]
+        """Name: what made it of a batch as a whole; empty: nothing did. Kept: while a loader gave batches before the training."""
+        return [{"name": name, "line": line, "kept": 0 < iteration < self.recorder.deals.iterations, **fingerprint(tensor, self.batch)}
+                for tensor in tensors for name, line, iteration in [drill_whole.made_of(tensor) or ("", "", 0)]]
 
     def leaf_of(self, tensor):
         key = id(tensor)
@@ -212,6 +220,13 @@ def given_numbers(value):
     """And those with which tensors without a gradient were made, as a mask by a threshold."""
     carried = [number for tensor in tensors_of(value) for number in getattr(tensor, "_lockstep_numbers", ())]
     return (numbers_of(value) + carried)[:MOST_OUTPUTS]
+
+
+def is_constant(tensor):
+    """Without a gradient; or a mask that was made of a batch as a whole."""
+    import torch
+    is_mask = tensor.dtype == torch.bool and drill_whole.made_of(tensor) is not None
+    return not tensor.requires_grad and (tensor.is_floating_point() or is_mask) and not is_shard(tensor)
 
 
 def has_history(tensor):

@@ -3,6 +3,7 @@ count, a maximum, and all that is computed of them. Each carries where it was ma
 REDUCING = {"mean", "sum", "std", "var", "std_mean", "var_mean", "max", "min", "amax", "amin", "aminmax", "median", "nanmedian",
             "quantile", "norm", "vector_norm", "logsumexp", "prod", "count_nonzero", "bincount", "histc", "unique", "nansum",
             "nanmean", "mode", "kthvalue", "topk", "cov", "corrcoef", "any", "all"}
+MIXING = {"nonzero", "argwhere", "cumsum", "cumprod", "sort", "argsort"}  # along the samples, whose rows they keep
 COUNTING = {"bincount", "histc", "unique"}  # whose results have no rows of samples, however many they are
 IN_PLACE = {"__setitem__", "__iadd__", "__imul__", "__isub__", "__itruediv__"}
 
@@ -12,7 +13,7 @@ def short(name):
 
 
 def made_of(tensor):
-    """Where, and by which function: or None."""
+    """By which function, where, and in which iteration before the training: or None."""
     return getattr(tensor, "_lockstep_whole", None)
 
 
@@ -36,13 +37,21 @@ def loses_rows(kind, given, along, result):
     return result.dim() < first.dim() and (0 in along or -first.dim() in along)
 
 
+def mixes_rows(kind, given, along):
+    first = next((tensor for tensor in given if tensor.dim() > 0), None)
+    if first is None or first.shape[0] < 2:
+        return False
+    return kind in ("nonzero", "argwhere") or 0 in along or -first.dim() in along or not along and first.dim() == 1
+
+
 def is_of_batch(kind, args, kwargs):
     """BatchNorm that normalizes by the batch that it is given."""
     return kind == "batch_norm" and bool(kwargs.get("training", args[5] if len(args) > 5 else False))
 
 
-def take(name, line, call, given, results):
+def take(function, call, given, results):
     """A call is over: `given` and `results` are tensors. Marks what it made of the whole, or of what is of the whole."""
+    name, line, iteration = function
     source = first_made(given)
     kind = short(name)
     if kind in IN_PLACE and source is not None:
@@ -50,8 +59,9 @@ def take(name, line, call, given, results):
     for result in results:
         if source is not None:
             mark([result], source)
-        elif is_of_batch(kind, *call) or kind in REDUCING and loses_rows(kind, given, dimensions(*call), result):
-            mark([result], (name, line()))
+        elif (is_of_batch(kind, *call) or kind in REDUCING and loses_rows(kind, given, dimensions(*call), result)
+              or kind in MIXING and mixes_rows(kind, given, dimensions(*call))):
+            mark([result], (name, line(), iteration))
 
 
 def mark(tensors, source):

@@ -48,8 +48,11 @@ def loaded(recorder, batch):
 
 def samples_of(recorder, batch):
     """Of what a forward is given, by its first tensor, unless that is none of what loaders gave and another one is: before the
-    samples a model may be given what all of them share (a support set, a grid)."""
+    samples a model may be given what all of them share (a support set, a grid). Beside all that they gave, rows are none that
+    the script computes (what a generator makes of them), and whose last bits depend on how many there are."""
     first, loaded = rows(batch), set(recorder.loaded)
+    if loaded and loaded <= set(first):
+        return [row for row in first if row in loaded]
     if not loaded or loaded & set(first):
         return first
     others = (rows(one) for one in batch[1:])

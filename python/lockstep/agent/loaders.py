@@ -28,6 +28,7 @@ def watch(recorder):
                 yield in_double(batch) if recorder.in_double else batch
             return
         iteration, exhausted = Iteration(length(self), self.dataset, size_of_batches(self)), False
+        recorder.deals.iterations += 1
         batches = recorder.deals.within(iteration, lambda: iterate(self))
         try:
             while True:

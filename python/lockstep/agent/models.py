@@ -3,7 +3,7 @@ import inspect
 
 from . import inputs
 from .shards import is_shard
-from .sketches import digest, rows
+from .sketches import digest, rows, sketch_of_all
 
 MOST_CONSTANTS = 1 << 24  # elements; of more there is no hash
 
@@ -88,15 +88,15 @@ def note_model(recorder, module):
         recorder.end["constants"] += digest(tensors)
 
 
-def untrained_hash(recorder):
-    """Of parameters that forwards of the step computed with, and that no optimizer updates and no DistributedDataParallel
-    holds: of a teacher, a target network, a frozen part."""
+def untrained(recorder):
+    """Hash and sketch of parameters that forwards of the step computed with, and that no optimizer updates and no
+    DistributedDataParallel holds: of a teacher, a target network, a frozen part."""
     known = {id(param) for param in recorder.optimized()}
     known |= {id(param) for model in recorder.models for _, param in model.params}
     params = [param for module in recorder.called.values() for param in module.parameters()
               if id(param) not in known and not is_shard(param) and param.device.type == "cpu"]
     few = 0 < sum(param.numel() for param in params) <= MOST_CONSTANTS
-    return digest(params) if few else ""
+    return {"untrained": digest(params) if few else "", "untrained_sketch": sketch_of_all(params) if few else None}
 
 
 def name_parameters(recorder, module):

@@ -11,7 +11,7 @@ from .collectives import clipped_early, own_in_part, reduced_oddly, unreduced
 from . import inputs, stale, untouched
 from .hooked import names_of
 from .losses import MOST_TARGETS
-from .models import buffers, name_parameters, unheld, untrained_hash
+from .models import buffers, name_parameters, unheld, untrained
 from .shards import Gathering, copy_of, is_own_shard, is_shard, own_part, whole
 from .sketches import MOST_SAMPLES, digest, sketch, sketch_part
 
@@ -143,7 +143,7 @@ def before_step(recorder, number, optimizer, params):
             "unused": [name for model in recorder.models if model.has_any(params) and not recorder.in_backward for name in model.unused(alone)],
             "unfrozen": [name for model in recorder.models for name in model.unfrozen(own)],
             "refrozen": [name for model in recorder.models for name in model.refrozen(own)],
-            "unheld": unheld(recorder, names, params), "untrained": untrained_hash(recorder),
+            "unheld": unheld(recorder, names, params), **untrained(recorder),
             **reduced_oddly(recorder, names, params),
             "hooked": names_of(recorder, names, params), **untouched.names_of(recorder, names, params),
             **whole_hashes, "state_before": state_before(recorder, optimizer, params),

@@ -46,6 +46,14 @@ def sketch(tensor):
     return projections(signs_of(values.numel()), values)
 
 
+def sketch_of_all(tensors):
+    """Of several as of one, without the memory for it: what their sketches add up to."""
+    sketches = [sketch(tensor) for tensor in tensors]
+    if any(value is None for own in sketches for value in own):
+        return None
+    return [sum(own[i] for own in sketches) for i in range(4)] + [sum(own[4] ** 2 for own in sketches) ** 0.5]
+
+
 def sketch_part(part, shape, dim, start):
     """Of a tensor of that shape, of which `part` begins at `start` of a dimension: what it adds to the sketch of all."""
     signs = signs_of(shape.numel()).reshape(4, *shape).narrow(dim + 1, start, part.shape[dim])

@@ -289,6 +289,18 @@ constexpr std::array kRows = {
         "example by its own gradient (sharpness-aware minimization under no_sync())",
         "change them by something that all ranks share, such as a gradient averaged outside "
         "no_sync(); if local changes are intended, the training depends on the number of ranks"},
+    ProgramCauseRow{
+        C::other_frozen_model, "other_frozen_model",
+        "all ranks compute with the same model that is not trained (a teacher, a target network, a "
+        "moving average), but one device has another one: its decay or schedule depends on the "
+        "number of ranks, or on how many samples each rank has seen",
+        "use the decay of one device for this global batch, and count steps, or the samples of all "
+        "ranks"},
+    ProgramCauseRow{
+        C::indices_without_offset, "indices_without_offset",
+        "indices of rows (labels of a contrastive loss) count each rank's own rows from 0, but "
+        "those rows stand further down among the rows gathered from all ranks",
+        "add rank * batch_size to the indices"},
 };
 
 constexpr bool in_order() {

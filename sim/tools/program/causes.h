@@ -74,8 +74,10 @@ enum class ProgramCause {
   drawn_in_update,
   other_numbers,
   own_weights,
+  other_frozen_model,
+  indices_without_offset,
 };
-inline constexpr ProgramCause kLastProgramCause = ProgramCause::own_weights;
+inline constexpr ProgramCause kLastProgramCause = ProgramCause::indices_without_offset;
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists
 // them.

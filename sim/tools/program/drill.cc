@@ -1,28 +1,18 @@
 #include "sim/tools/program/drill.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <numeric>
 #include <utility>
 
 #include "sim/tools/program/drill_fit.h"
+#include "sim/tools/program/drill_relation.h"
 #include "sim/tools/program/judge.h"
 #include "sim/tools/program/sketch.h"
 
 namespace lockstep {
 namespace {
-
-// How an output of the ranks belongs to that of one device. What the backward must bring follows.
-// Mean: by their shares of the samples, or plain.
-enum class DrillRelation { rows, equal, mean, plain_mean, sum, elements, all_elements };
-constexpr std::array kDrillRelations = {DrillRelation::rows, DrillRelation::equal,
-                                        DrillRelation::mean, DrillRelation::plain_mean,
-                                        DrillRelation::sum};
-// Of which less can be told: where none of the others fits.
-constexpr std::array kLooseRelations = {DrillRelation::elements, DrillRelation::all_elements};
-using DrillRelations = std::vector<DrillRelation>;  // more than one where numbers cannot tell
 
 constexpr double kDrillFloor = 1e-4;  // what is smaller beside its surroundings may be rounding
 
@@ -47,15 +37,15 @@ class DrillJudge {
   bool given_fits(size_t call, bool means = false) const;
   GivenCalls given_of(size_t call) const;
   std::optional<ScalarFactors> factors_of(size_t call) const;
+  std::optional<size_t> input_that(size_t call, bool (*is)(const DrillRelations&)) const;
+  std::optional<DrillTerm> summed_term(size_t call) const;
   bool backward(double factor);
   bool backward_of(const DrillGradient& gradient, size_t call, size_t time, double factor);
   bool local_gradients(double factor);
   bool optimizer_step();
   std::optional<double> update_ratio() const;
   double reduction_factor() const;
-  std::optional<DrillFit> forward_fit(DrillRelation relation, const DrillOutput& output) const;
-  std::optional<DrillFit> backward_fit(DrillRelation relation, const DrillTensors& ranks,
-                                       const DrillTensor& one, size_t call, double factor) const;
+  std::optional<DrillFit> fit_of(DrillRelation relation, const DrillOutput& output) const;
   DrillTensors outputs(const DrillOutput& output) const;
   double inputs_norm(size_t call) const;
   void clear_fit() { found_.distance = found_.ratio = std::nullopt; }
@@ -153,30 +143,10 @@ double DrillJudge::inputs_norm(size_t call) const {
   return most;
 }
 
-std::optional<DrillFit> DrillJudge::forward_fit(DrillRelation relation,
-                                                const DrillOutput& output) const {
-  const DrillTensors ranks = outputs(output);
-  const DrillTensor& one = of_one(output.first).outputs[output.second];
-  const double floor = kDrillFloor * inputs_norm(output.first);
-  const std::vector<double> ones(world_, 1.0);
-  switch (relation) {
-    case DrillRelation::rows:
-      return fit_rows(ranks, one, 1, floor);
-    case DrillRelation::equal:
-      return fit_each(ranks, one, ones, floor);
-    case DrillRelation::mean:
-      return fit_sum(ranks, one, weights_[output.first], floor);
-    case DrillRelation::plain_mean:
-      return fit_sum(ranks, one, std::vector<double>(world_, 1 / static_cast<double>(world_)),
-                     floor);
-    case DrillRelation::sum:
-      return fit_sum(ranks, one, ones, floor);
-    case DrillRelation::elements:
-      return fit_elements(ranks, one, 1, floor);
-    case DrillRelation::all_elements:
-      return fit_all_elements(ranks, one, floor);
-  }
-  return std::nullopt;
+std::optional<DrillFit> DrillJudge::fit_of(DrillRelation relation,
+                                           const DrillOutput& output) const {
+  return forward_fit(relation, outputs(output), of_one(output.first).outputs[output.second],
+                     weights_[output.first], kDrillFloor * inputs_norm(output.first));
 }
 
 void DrillJudge::take_fit(const DrillFit& fit) {
@@ -222,19 +192,41 @@ std::optional<ScalarFactors> DrillJudge::factors_of(size_t call) const {
   return input ? scalar_factors(given_of(call), given_of(*input)) : std::nullopt;
 }
 
+// The first that is so, by place in the alignment.
+std::optional<size_t> DrillJudge::input_that(size_t call, bool (*is)(const DrillRelations&)) const {
+  for (const size_t input : of_one(call).inputs) {
+    const auto aligned = aligned_.of_one[input];
+    const auto fits = aligned ? relations_.find({*aligned, 0}) : relations_.end();
+    if (fits != relations_.end() && is(fits->second)) return aligned;
+  }
+  return std::nullopt;
+}
+
+std::optional<DrillTerm> DrillJudge::summed_term(size_t call) const {
+  const auto mean = input_that(call, is_only_mean);
+  auto sum = input_that(call, is_only_sum);
+  if (!is_addition(of_one(call).name) || !given_fits(call) || !mean || !sum) return std::nullopt;
+  while (const auto before = input_that(*sum, is_only_sum)) sum = before;
+  DrillTerm found{place_of(of_rank_0(*sum)), false, std::nullopt};
+  const auto from = input_that(*sum, is_only_mean);
+  found.was_mean = from.has_value() && is_product(of_one(*sum).name);
+  if (found.was_mean) found.factors = scalar_factors(given_of(*sum), given_of(*from));
+  return found;
+}
+
 bool DrillJudge::forward_of(const DrillOutput& output) {
   const DrillTensor& one = of_one(output.first).outputs[output.second];
   DrillRelations& fits = relations_[output];
   clear_fit();
   for (const DrillRelation relation : kDrillRelations) {
-    const auto fit = forward_fit(relation, output);
+    const auto fit = fit_of(relation, output);
     if (!fit) continue;
     if (fit->distance <= kProgramBound) fits.push_back(relation);
     take_fit(*fit);
   }
   if (fits.empty())
     for (const DrillRelation relation : kLooseRelations)
-      if (const auto fit = forward_fit(relation, output); fit && fit->distance <= kProgramBound)
+      if (const auto fit = fit_of(relation, output); fit && fit->distance <= kProgramBound)
         fits.push_back(relation);
   if (!fits.empty()) return ++found_.compared, false;
   if (may_fit(outputs(output), one)) return ++found_.skipped, false;
@@ -246,6 +238,9 @@ bool DrillJudge::forward_of(const DrillOutput& output) {
   found_.of_means = given_fits(output.first, true);
   found_.whole = differing_whole(given_of(output.first));
   found_.factors = factors_of(output.first);
+  found_.summed_term = summed_term(output.first);
+  found_.lacks_offset = lack_offset(given_of(output.first));
+  found_.takes_sums = reduction_factor() == 1;
   found_.numbers = differing_numbers(given_of(output.first));
   take_tensors(outputs(output), one);
   if (aligned_.parting && aligned_.parting->before <= aligned_.calls[output.first].one)
@@ -295,37 +290,6 @@ void DrillJudge::index_consumers() {
     for (const size_t input : facts_.one.calls[call].inputs) consumers_[input].push_back(call);
 }
 
-// The loss of one device is the sum of those of the ranks by `factor`: derivatives follow.
-std::optional<DrillFit> DrillJudge::backward_fit(DrillRelation relation, const DrillTensors& ranks,
-                                                 const DrillTensor& one, size_t call,
-                                                 double factor) const {
-  const double floor = kDrillFloor * factor * largest_gradient_;
-  std::vector<double> factors(world_, factor);
-  switch (relation) {
-    case DrillRelation::rows:
-      return fit_rows(ranks, one, factor, floor);
-    case DrillRelation::equal:
-      return fit_sum(ranks, one, std::vector<double>(world_, 1 / factor), floor);
-    case DrillRelation::mean:
-      for (size_t rank = 0; rank < world_; ++rank) factors[rank] *= weights_[call][rank];
-      return fit_each(ranks, one, factors, floor);
-    case DrillRelation::plain_mean:
-      factors.assign(world_, factor / static_cast<double>(world_));
-      return fit_each(ranks, one, factors, floor);
-    case DrillRelation::sum:
-      return fit_each(ranks, one, factors, floor);
-    case DrillRelation::elements:
-      return fit_elements(ranks, one, factor, floor);
-    case DrillRelation::all_elements:
-      return std::nullopt;  // their sum is due, each in an order of its own
-  }
-  return std::nullopt;
-}
-
-bool is_sum(const DrillRelations& relations) {
-  return std::find(relations.begin(), relations.end(), DrillRelation::sum) != relations.end();
-}
-
 // `time`: a backward may come more than once.
 bool DrillJudge::backward_of(const DrillGradient& gradient, size_t call, size_t time,
                              double factor) {
@@ -339,7 +303,8 @@ bool DrillJudge::backward_of(const DrillGradient& gradient, size_t call, size_t 
   clear_fit();
   if (ranks.size() == world_) {
     for (const DrillRelation relation : relations_[output])
-      if (const auto fit = backward_fit(relation, ranks, gradient.value, call, factor))
+      if (const auto fit = backward_fit(relation, ranks, gradient.value, weights_[call], factor,
+                                        kDrillFloor * factor * largest_gradient_))
         take_fit(*fit);
     // Each has the same where a backward begins, and in what follows while losses add up: what is
     // wrong is then how such a sum goes back to rows.
@@ -351,6 +316,9 @@ bool DrillJudge::backward_of(const DrillGradient& gradient, size_t call, size_t 
   }
   found_.stage = DrillStage::backward;
   found_.consumers = consumers.size();
+  found_.in_function = std::any_of(consumers.begin(), consumers.end(), [&](size_t consumer) {
+    return facts_.one.calls[consumer].name.ends_with(".apply");
+  });
   found_.input = place_of(of_rank_0(call));
   found_.place = consumers.empty() ? found_.input : place_of(facts_.one.calls[consumers.back()]);
   if (consumers.size() == 1)
@@ -426,11 +394,9 @@ bool DrillJudge::optimizer_step() {
       found_.parameter = ranks.names[i];
       found_.distance = off;
       const double ratio = sketch_ratio(a[i], b[i]);
-      Sketch due = b[i];
-      if (due)
-        for (double& value : *due) value *= ratio;
       found_.ratio.reset();
-      if (ratio > 0 && sketch_distance(a[i], due, floor) < kProgramRatioBound) found_.ratio = ratio;
+      if (ratio > 0 && sketch_distance(a[i], scaled_by(b[i], ratio), floor) < kProgramRatioBound)
+        found_.ratio = ratio;
       return true;
     }
     return false;

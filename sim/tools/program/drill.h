@@ -30,6 +30,13 @@ enum class DrillStage {
 };
 const char* name_of(DrillStage stage);
 
+// Of several that are added: one that is a sum over ranks, where the others are means.
+struct DrillTerm {
+  DrillPlace place;                      // what made it one
+  bool was_mean = false;                 // by which a mean was multiplied
+  std::optional<ScalarFactors> factors;  // if it was, by what; nothing: not known
+};
+
 struct DrillFinding {
   DrillStage stage = DrillStage::not_drilled;
   int64_t step = 0;
@@ -45,17 +52,23 @@ struct DrillFinding {
   bool given_fits = false;  // of forward: all that it was given and that has a gradient, of which
                             // there is some
   bool of_means = false;    // and that is no row of a sample, but a sum or a mean of them
-  std::optional<DrillPlace> whole;  // of forward: what made of each rank's own batch as a whole
-                                    // what it was given, which is another on one device
+  std::optional<DifferingWhole> whole;  // of forward: what made of each rank's own batch as a whole
+                                        // what it was given, which is another on one device
   std::optional<ScalarFactors> factors;  // of forward
+  std::optional<DrillTerm> summed_term;  // of forward
+  bool lacks_offset = false;             // of forward: indices that it is given
+  bool takes_sums = false;               // of forward: the program divides no sum over ranks
   std::optional<GivenNumbers> numbers;   // of forward; of backward, if one operator had the input
   std::optional<DrillBranch> branch;
   size_t consumers = 0;               // backward: operators that were given this input
+  bool in_function = false;           // backward: one of them is an autograd Function of the script
   int64_t compared = 0, skipped = 0;  // outputs and gradients; skipped: too large, or not finite
   std::string words;                  // why it was not drilled
   std::vector<double>
       weights;  // of each rank's gradient, where the mean of one device is a weighted one
   std::optional<LimitedNorms> limited;  // by each rank, before any reduction
+  std::optional<double> limited_each;   // the same of each parameter's: the limit
+  std::string comm_hook;                // of reduction: that alone changed the gradient
   std::string changed_apart;  // of forward: a parameter that ranks changed before it in the step
 };
 

@@ -15,7 +15,7 @@ bool same_call(const DrillCall& a, const DrillCall& b) {
          a.outputs.size() == b.outputs.size();
 }
 
-bool agree(const DrillCalls& a, size_t i, const DrillCalls& b, size_t k) {
+bool go_on_alike(const DrillCalls& a, size_t i, const DrillCalls& b, size_t k) {
   if (i >= a.size() || k >= b.size()) return i == a.size() && k == b.size();
   for (size_t n = 0; n < kAgreeAgain && i + n < a.size() && k + n < b.size(); ++n)
     if (!same_call(a[i + n], b[k + n])) return false;
@@ -27,7 +27,7 @@ void pass_over(const DrillCalls& one, size_t* i, const DrillCalls& rank, size_t*
   for (size_t passed = 1; passed <= kPassedOver; ++passed) {
     for (size_t of_rank = 0; of_rank <= passed; ++of_rank) {
       const size_t to_one = *i + passed - of_rank, to_rank = *k + of_rank;
-      if (to_one > one.size() || to_rank > rank.size() || !agree(one, to_one, rank, to_rank))
+      if (to_one > one.size() || to_rank > rank.size() || !go_on_alike(one, to_one, rank, to_rank))
         continue;
       *i = to_one;
       *k = to_rank;

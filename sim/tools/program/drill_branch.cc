@@ -39,8 +39,7 @@ std::string changed_apart(const std::vector<DrillRank>& ranks, const DrillRank& 
     if (!parameter.later || parameter.later_call > call) continue;
     const Sketch first = later_of(ranks[0], parameter.name);
     for (const DrillRank& rank : ranks)
-      if (const Sketch own = later_of(rank, parameter.name);
-          first && own && sketch_distance(own, first, 0) > kProgramBound)
+      if (const Sketch own = later_of(rank, parameter.name); first && own && !agree(own, first))
         return parameter.name;
   }
   return "";

@@ -70,13 +70,25 @@ bool mixes_samples(const std::string& function) {
   return std::find(kMixing.begin(), kMixing.end(), name) != kMixing.end();
 }
 
+bool is_times_ranks(double value, double ranks) {
+  return is_about(value, ranks) || is_about(value, 1 / ranks);
+}
+
+// The ranks' own number is a factor of one side, or there is another that one device has not.
+ProgramCause cause_of_shared_factor(const ScalarFactors& factors) {
+  const auto ranks = static_cast<double>(factors.ranks.size());
+  if (is_about(factors.ranks[0], factors.one)) return ProgramCause::unknown;
+  const bool by_ranks = is_times_ranks(factors.ranks[0], ranks) && is_about(factors.one, 1);
+  return by_ranks ? ProgramCause::scaled_by_ranks : ProgramCause::other_numbers;
+}
+
 // Of shares of a count, which is then divided by, the counts add up to that of one device.
 ProgramCause cause_of_factors(const ScalarFactors& factors) {
   double counts = 0;
   for (const double factor : factors.ranks) counts += 1 / factor;
   const bool alike = std::all_of(factors.ranks.begin(), factors.ranks.end(),
                                  [&](double factor) { return is_about(factor, factors.ranks[0]); });
-  if (alike) return ProgramCause::unknown;
+  if (alike) return cause_of_shared_factor(factors);
   return is_about(counts, 1 / factors.one) ? ProgramCause::mean_of_means
                                            : ProgramCause::loss_scaled_apart;
 }
@@ -84,7 +96,7 @@ ProgramCause cause_of_factors(const ScalarFactors& factors) {
 // A maximum or the like of samples, made where no gradient goes.
 bool is_given_mixture(const DrillFinding& drilled) {
   return drilled.stage == DrillStage::forward && drilled.whole &&
-         mixes_samples(drilled.whole->function);
+         mixes_samples(drilled.whole->place.function);
 }
 
 // Where the first wrong operator multiplies by a number, that is no other function of a mean.
@@ -97,12 +109,30 @@ ProgramCause cause_of_weights(const DrillFinding& drilled) {
   return scaled == ProgramCause::unknown ? cause : scaled;
 }
 
-std::string factors_text(const ScalarFactors& factors, ProgramCause cause) {
+std::string factors_text(const ScalarFactors& factors, ProgramCause cause,
+                         const std::string& what = "it") {
+  if (cause == ProgramCause::other_numbers || cause == ProgramCause::scaled_by_ranks)
+    return fmt::format("; {} is multiplied by {:.4g} on each rank, and by {:.4g} on one device",
+                       what, factors.ranks[0], factors.one);
   if (cause != ProgramCause::mean_of_means)
     return fmt::format("; they are multiplied by {:.4g}", fmt::join(factors.ranks, ", "));
   std::vector<double> counts;
   for (const double factor : factors.ranks) counts.push_back(1 / factor);
   return fmt::format("; they are divided by {:.4g}", fmt::join(counts, ", "));
+}
+
+// A sum over samples, beside terms that are means, in a loss whose gradients are averaged: or the
+// reverse, where the program takes their sum.
+ProgramCause cause_of_term(const DrillTerm& term, bool takes_sums) {
+  if (term.factors) return cause_of_factors(*term.factors);
+  if (term.was_mean) return ProgramCause::unknown;
+  return takes_sums ? ProgramCause::not_divided : ProgramCause::summed_loss;
+}
+
+std::string words_of_term(const DrillTerm& term, ProgramCause cause) {
+  const std::string where = fmt::format("({} at {})", term.place.function, term.place.line);
+  return term.factors ? factors_text(*term.factors, cause, "one term of the loss " + where)
+                      : fmt::format("; the loss adds a sum over samples {} to a mean", where);
 }
 
 // An optimizer that exchanges gradients within its step, and updates by a multiple of their mean.
@@ -115,8 +145,10 @@ ProgramCause cause_of_update(const DrillFinding& drilled, const ProgramStep& of_
 
 ProgramCause cause_of_operator(const DrillFinding& drilled, const ProgramStep& of_rank_0) {
   const std::string& function = drilled.place.function;
+  if (!drilled.comm_hook.empty()) return ProgramCause::hook_beyond_bound;
   if (drilled.stage == DrillStage::backward)
-    return function.ends_with(".apply") && of_rank_0.exchanges > 0
+    return (function.ends_with(".apply") && of_rank_0.exchanges > 0) ||
+                   (drilled.in_function && of_rank_0.gathered_inside)
                ? ProgramCause::gathered_as_constants
            : drilled.numbers && !drilled.numbers->shared ? ProgramCause::own_numbers
                                                          : ProgramCause::unknown;
@@ -124,10 +156,16 @@ ProgramCause cause_of_operator(const DrillFinding& drilled, const ProgramStep& o
   if (drilled.factors)
     if (const auto cause = cause_of_factors(*drilled.factors); cause != ProgramCause::unknown)
       return cause;
-  if (drilled.whole && drilled.whole->function.ends_with(".batch_norm"))
+  if (drilled.summed_term)
+    if (const auto cause = cause_of_term(*drilled.summed_term, drilled.takes_sums);
+        cause != ProgramCause::unknown)
+      return cause;
+  if (drilled.whole && drilled.whole->place.function.ends_with(".batch_norm"))
     return ProgramCause::local_batch_norm;
-  if (drilled.whole && !drilled.whole->function.empty()) return ProgramCause::own_batch;
+  if (drilled.whole && !drilled.whole->place.function.empty())
+    return drilled.whole->kept ? ProgramCause::own_constants : ProgramCause::own_batch;
   if (!drilled.given_fits) return ProgramCause::unknown;
+  if (drilled.lacks_offset) return ProgramCause::indices_without_offset;
   if (drilled.numbers && !drilled.numbers->shared) return ProgramCause::own_numbers;
   if (function.ends_with(".batch_norm")) return ProgramCause::local_batch_norm;
   const bool other_shape = drilled.shape != drilled.one_shape && !drilled.distance;
@@ -138,17 +176,31 @@ ProgramCause cause_of_operator(const DrillFinding& drilled, const ProgramStep& o
 }
 
 std::string words_of_operator(const DrillFinding& drilled, ProgramCause cause) {
+  if (drilled.summed_term && cause == cause_of_term(*drilled.summed_term, drilled.takes_sums))
+    return words_of_term(*drilled.summed_term, cause);
+  if (drilled.factors && cause == cause_of_factors(*drilled.factors))
+    return factors_text(*drilled.factors, cause);
   if (cause == ProgramCause::loss_scaled_apart || cause == ProgramCause::mean_of_means)
     return drilled.factors ? factors_text(*drilled.factors, cause) : "";
   if (cause == ProgramCause::own_numbers || cause == ProgramCause::other_numbers)
     return fmt::format("; {} is given {:.4g}, and on one device {:.4g}", drilled.place.function,
                        fmt::join(drilled.numbers->ranks, ", "), drilled.numbers->one);
+  if (cause == ProgramCause::hook_beyond_bound)
+    return fmt::format("; after backward the gradient is as the communication hook {} left it",
+                       drilled.comm_hook);
+  if (cause == ProgramCause::indices_without_offset)
+    return fmt::format("; {} is given the same indices on every rank", drilled.place.function);
+  if (cause == ProgramCause::own_constants && drilled.whole->kept)
+    return fmt::format(
+        "; {} is given what {} makes of each rank's own samples before the training, at {}",
+        drilled.place.function, drilled.whole->place.function, drilled.whole->place.line);
   if (cause == ProgramCause::own_constants)
     return fmt::format("; {} is given it", drilled.place.function);
   const bool of_batch = cause == ProgramCause::own_batch || cause == ProgramCause::local_batch_norm;
-  if (!of_batch || !drilled.whole || drilled.whole->function.empty()) return "";
+  if (!of_batch || !drilled.whole || drilled.whole->place.function.empty()) return "";
   return fmt::format("; {} is given what {} makes of each rank's own batch, at {}",
-                     drilled.place.function, drilled.whole->function, drilled.whole->line);
+                     drilled.place.function, drilled.whole->place.function,
+                     drilled.whole->place.line);
 }
 
 void take_branch(const DrillFinding& drilled, ProgramFinding* wrong) {
@@ -169,8 +221,12 @@ void take_branch(const DrillFinding& drilled, ProgramFinding* wrong) {
 
 ProgramFinding with_cause(const DrillFinding& drilled, const ProgramStep& of_rank_0,
                           ProgramFinding wrong) {
-  const bool unknown = wrong.cause == ProgramCause::unknown;
-  if (wrong.cause == ProgramCause::scaled_by_ranks && is_function_of_means(drilled) &&
+  // A term that is but a multiple of the others scales all gradients alike.
+  const bool of_term =
+      wrong.cause == ProgramCause::scaled_by_ranks && drilled.summed_term &&
+      cause_of_term(*drilled.summed_term, drilled.takes_sums) != ProgramCause::unknown;
+  const bool unknown = wrong.cause == ProgramCause::unknown || of_term;
+  if (!of_term && wrong.cause == ProgramCause::scaled_by_ranks && is_function_of_means(drilled) &&
       !is_product(drilled.place.function)) {
     wrong.cause = ProgramCause::function_of_mean;
   } else if (drilled.limited && (unknown || wrong.cause == ProgramCause::local_batch_norm)) {
@@ -178,6 +234,11 @@ ProgramFinding with_cause(const DrillFinding& drilled, const ProgramStep& of_ran
     wrong.words += fmt::format(
         "; each rank limited the norm of its own gradients to {:.4g}: they are scaled by {:.4g}",
         drilled.limited->limit, fmt::join(drilled.limited->factors, ", "));
+  } else if (unknown && drilled.limited_each) {
+    wrong.cause = ProgramCause::clipped_before_sum;
+    wrong.words +=
+        fmt::format("; each rank limited the norm of each parameter's own gradient to {:.4g}",
+                    *drilled.limited_each);
   } else if (!drilled.weights.empty() && (unknown || wrong.cause == ProgramCause::uneven_batches)) {
     if (unknown) wrong.cause = cause_of_weights(drilled);
     wrong.words += fmt::format("; one device's gradient is that of the ranks, weighted {:.3g}",

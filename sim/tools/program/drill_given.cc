@@ -74,19 +74,61 @@ std::optional<GivenNumbers> numbers_at(const GivenCalls& calls, size_t place) {
   return found;
 }
 
+bool are_same(const ElementNorms& a, const ElementNorms& b) {
+  return a.sum == b.sum && a.one == b.one && a.two == b.two && a.four == b.four;
+}
+
+// By the sum of what are whole numbers, and the sum of their squares.
+bool are_with_offset(const DrillTensor& rank, const DrillTensor& one, size_t world) {
+  if (!one.norms || one.shape[0] != rank.shape[0] * static_cast<int64_t>(world)) return false;
+  const auto count = static_cast<double>(rank.shape[0]), ranks = static_cast<double>(world);
+  const double offsets = count * ranks * (ranks - 1) / 2;
+  const double squares = count * count * ranks * (ranks - 1) * (2 * ranks - 1) / 6;
+  const double square = rank.norms->two * rank.norms->two;
+  const double sum = ranks * rank.norms->sum + count * offsets;
+  const double due = ranks * square + 2 * offsets * rank.norms->sum + count * squares;
+  return world > 1 && count > 1 && std::abs(one.norms->sum - sum) < 0.5 &&
+         std::abs(one.norms->two * one.norms->two / due - 1) < kProgramBound;
+}
+
+// "mul", of "torch.Tensor.__rmul__" as well.
+std::string name_of_operator(const std::string& function) {
+  std::string name = function.substr(function.rfind('.') + 1);
+  if (name.starts_with("__") && name.ends_with("__")) name = name.substr(2, name.size() - 4);
+  return name.starts_with("r") || name.starts_with("i") ? name.substr(1) : name;
+}
+
 }  // namespace
+
+bool lack_offset(const GivenCalls& calls) {
+  for (size_t i = 0; i < calls.one->indices.size(); ++i) {
+    const auto is_alike = [&](const DrillCall* rank) {
+      return rank->indices.size() == calls.one->indices.size() &&
+             rank->indices[i].shape == calls.ranks[0]->indices[i].shape && rank->indices[i].norms &&
+             are_same(*rank->indices[i].norms, *calls.ranks[0]->indices[i].norms);
+    };
+    if (std::all_of(calls.ranks.begin(), calls.ranks.end(), is_alike) &&
+        are_with_offset(calls.ranks[0]->indices[i], calls.one->indices[i], calls.ranks.size()))
+      return true;
+  }
+  return false;
+}
 
 bool is_product(const std::string& function) {
   constexpr std::array<std::string_view, 8> kProducts = {
       "mul", "div", "truediv", "true_divide", "multiply", "divide", "mul_", "div_"};
-  std::string name = function.substr(function.rfind('.') + 1);
-  if (name.starts_with("__") && name.ends_with("__")) name = name.substr(2, name.size() - 4);
-  if (name.starts_with("r") || name.starts_with("i")) name = name.substr(1);
-  return std::find(kProducts.begin(), kProducts.end(), name) != kProducts.end();
+  return std::find(kProducts.begin(), kProducts.end(), name_of_operator(function)) !=
+         kProducts.end();
 }
 
-std::optional<DrillPlace> differing_whole(const GivenCalls& calls) {
-  std::optional<DrillPlace> kept;
+bool is_addition(const std::string& function) {
+  constexpr std::array<std::string_view, 5> kAdditions = {"add", "sub", "subtract", "add_", "sub_"};
+  return std::find(kAdditions.begin(), kAdditions.end(), name_of_operator(function)) !=
+         kAdditions.end();
+}
+
+std::optional<DifferingWhole> differing_whole(const GivenCalls& calls) {
+  std::optional<DifferingWhole> kept;
   for (size_t i = 0; i < calls.one->wholes.size(); ++i) {
     DrillTensors ranks;
     for (const DrillCall* rank : calls.ranks)
@@ -94,9 +136,9 @@ std::optional<DrillPlace> differing_whole(const GivenCalls& calls) {
     if (ranks.size() < calls.ranks.size()) return std::nullopt;  // they were given other things
     const DrillWhole& whole = calls.one->wholes[i];
     if (belongs(ranks, whole.value)) continue;
-    DrillPlace place{whole.function, "", "", whole.line};
-    if (!whole.function.empty()) return place;
-    if (!kept && is_of_each_rank(ranks, whole.value)) kept = place;
+    const DifferingWhole found{{whole.function, "", "", whole.line}, whole.kept};
+    if (!whole.function.empty()) return found;
+    if (!kept && is_of_each_rank(ranks, whole.value)) kept = found;
   }
   return kept;
 }

@@ -13,10 +13,15 @@ struct GivenCalls {
   const DrillCall* one = nullptr;
 };
 
+struct DifferingWhole {
+  DrillPlace place;
+  bool kept = false;  // since before the training
+};
+
 // Where something without a gradient comes from that was made of a batch as a whole, and is neither
 // alike on all ranks nor theirs together that of one device. Its function is empty where nothing
 // was seen to make it so: what a rank keeps for itself.
-std::optional<DrillPlace> differing_whole(const GivenCalls& calls);
+std::optional<DifferingWhole> differing_whole(const GivenCalls& calls);
 
 // Numbers of Python, of one place: of each rank, and of one device.
 struct GivenNumbers {
@@ -28,8 +33,13 @@ struct GivenNumbers {
 // The first that is not alike on all ranks; else the first that is not that of one device.
 std::optional<GivenNumbers> differing_numbers(const GivenCalls& calls);
 
+// Of a list of whole numbers that all ranks share: those of one device are the same with an offset,
+// rank times their number, for each rank.
+bool lack_offset(const GivenCalls& calls);
+
 // By the name of a function of torch.
 bool is_product(const std::string& function);
+bool is_addition(const std::string& function);  // or a difference
 
 // By what one number, which fits, was multiplied; or a sum of elements, which is then their mean.
 struct ScalarFactors {

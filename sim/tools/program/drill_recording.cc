@@ -51,8 +51,14 @@ DrillCall drill_call(const Json& line) {
   for (const Json& output : line.at("outputs")) found.outputs.push_back(drill_tensor(output));
   for (const Json& whole : line.at("wholes"))
     found.wholes.push_back({whole.at("name").get<std::string>(),
-                            whole.at("line").get<std::string>(), drill_tensor(whole)});
+                            whole.at("line").get<std::string>(), whole.at("kept").get<bool>(),
+                            drill_tensor(whole)});
   found.numbers = line.at("numbers").get<std::vector<double>>();
+  for (const Json& list : line.at("indices")) {
+    const ElementNorms norms{list.at(1).get<double>(), list.at(2).get<double>(),
+                             list.at(3).get<double>(), list.at(4).get<double>()};
+    found.indices.push_back({{whole_number(list.at(0))}, norms, {}, {}});
+  }
   return found;
 }
 

@@ -33,6 +33,7 @@ struct DrillTensor {
 // What a call was given that has no gradient.
 struct DrillWhole {
   std::string function, line;  // that made it of a batch as a whole; empty: nothing did
+  bool kept = false;           // of batches of a loader, before the training
   DrillTensor value;
 };
 
@@ -45,7 +46,8 @@ struct DrillCall {
   std::vector<size_t> inputs;  // calls that made what it was given
   std::vector<DrillTensor> outputs;
   std::vector<DrillWhole> wholes;
-  std::vector<double> numbers;  // of Python, fractions alone
+  std::vector<double> numbers;       // of Python, fractions alone
+  std::vector<DrillTensor> indices;  // lists of whole numbers, without prints
 };
 
 // What backward brought to an output, in its order.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "sim/tools/program/judge_names.h"
@@ -30,6 +31,15 @@ std::vector<DrillRank> read_drill(const std::string& folder, size_t world, std::
   return found;
 }
 
+// The optimizer finds what the backward of DistributedDataParallel left.
+bool is_left_by_sum(const ProgramStep& step, const std::string& parameter) {
+  const auto left = step.left_by_sums.find(parameter);
+  const auto at = std::find(step.names.begin(), step.names.end(), parameter) - step.names.begin();
+  const auto i = static_cast<size_t>(at);
+  return left != step.left_by_sums.end() && i < step.grad_hashes.size() &&
+         left->second == step.grad_hashes[i];
+}
+
 }  // namespace
 
 DrillFinding drill_runs(const std::vector<ProgramRank>& ranks, const std::string& folder,
@@ -52,7 +62,10 @@ DrillFinding drill_runs(const std::vector<ProgramRank>& ranks, const std::string
   found.branch = other_branch(facts.ranks, facts.one);
   if (found.stage == DrillStage::forward)
     found.changed_apart = changed_apart(facts.ranks, facts.one, found.call);
+  if (found.stage == DrillStage::reduction && is_left_by_sum(facts.steps[0], found.parameter))
+    found.comm_hook = ranks[0].comm_hook;
   found.limited = limited_norms(facts.ranks, facts.steps[0]);
+  found.limited_each = limit_of_each_parameter(facts.ranks, facts.steps[0]);
   return found;
 }
 

@@ -186,7 +186,7 @@ std::string undecidable(const Ranks& ranks, const ProgramRank& one, size_t step,
         off);
   if (ranks[0].draws || one.draws)
     return "its forward draws random numbers, which differ between several ranks and one device";
-  if (one.steps[step].samples.empty())
+  if (one.steps[step].samples.empty() && !are_times_ranks(ranks, one, step))
     return fmt::format(
         "distance {:.2g}, but it is unknown which samples it comes from: no forward of a "
         "model with parameters was seen",
@@ -407,8 +407,7 @@ ProgramFinding judge_steps(const Ranks& ranks, const ProgramRank& one) {
     return inconclusive("no optimizer step to compare");
   const ProgramStep &first = ranks[0].steps[0], &alone = one.steps[0];
   for (size_t i = 0; i < std::min(first.before.size(), alone.before.size()); ++i)
-    if (sketch_distance(first.before[i], alone.before[i], 0) > kProgramBound)
-      return other_start(ranks, one);
+    if (!agree(first.before[i], alone.before[i])) return other_start(ranks, one);
   ProgramFinding total;
   std::vector<char> noisy;
   const size_t steps = std::min(ranks[0].steps.size(), one.steps.size());

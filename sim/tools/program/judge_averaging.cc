@@ -60,9 +60,7 @@ bool is_averaged(const Ranks& ranks, size_t step) {
   return true;
 }
 
-bool is_alike(const Sketch& a, const Sketch& b) {
-  return a && b && sketch_distance(a, b, 0) <= kProgramBound;
-}
+bool is_alike(const Sketch& a, const Sketch& b) { return a && b && agree(a, b); }
 
 // Of no rank's own as it left them, as a broadcast would make them, nor loaded: an outer optimizer
 // makes them of what all ranks have done.

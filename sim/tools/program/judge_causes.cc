@@ -59,11 +59,8 @@ bool multiples(const ProgramStep& a, const ProgramStep& b) {
   const double floor = largest_norm(a.grads), factor = sketch_ratio(b.grads[0], a.grads[0]);
   if (floor == 0 || factor == 0 || near(factor, 1)) return false;
   for (size_t i = 0; i < std::min(a.grads.size(), b.grads.size()); ++i) {
-    Sketch scaled = a.grads[i];
-    if (scaled)
-      for (double& value : *scaled) value *= factor;
-    if (sketch_distance(scaled, b.grads[i], floor * std::abs(factor) * kProgramBound) >
-        kProgramBound)
+    if (sketch_distance(scaled_by(a.grads[i], factor), b.grads[i],
+                        floor * std::abs(factor) * kProgramBound) > kProgramBound)
       return false;
   }
   return true;
@@ -184,10 +181,21 @@ bool loses_gradients_in_gather(const ProgramStep& step, const std::vector<std::s
   return step.gathered && missing == step.unused && 2 * missing.size() > step.names.size();
 }
 
+bool are_times_ranks(const Ranks& ranks, const ProgramRank& one, size_t step) {
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  const auto world = static_cast<double>(ranks.size());
+  if (largest_norm(a.grads) == 0 || largest_norm(b.grads) == 0 || !multiples(b, a)) return false;
+  const double factor = sketch_ratio(a.grads[0], b.grads[0]);
+  return near(factor, world) || near(factor, 1 / world);
+}
+
 bool is_nameless(const std::string& name) { return name.starts_with("parameter "); }
 
 std::string parameter_of(const ProgramStep& step, size_t i) {
   return is_nameless(step.names[i]) ? step.names[i] : "parameter " + step.names[i];
+}
+size_t group_of(const ProgramStep& step, size_t i) {
+  return i < step.groups.size() ? static_cast<size_t>(step.groups[i]) : 0;
 }
 bool holds(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -203,13 +211,18 @@ bool other_untrained(const Ranks& ranks, size_t step) {
   return false;
 }
 
+bool other_untrained_on_one_device(const Ranks& ranks, const ProgramRank& one, size_t step) {
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  const bool known = a.untrained_sketch && b.untrained_sketch;
+  return known && !other_untrained(ranks, step) && !agree(a.untrained_sketch, b.untrained_sketch);
+}
+
 namespace {
 
 // Of the group that has it, without its number.
 std::vector<std::string> options_of(const ProgramStep& step, const std::string& parameter) {
   const auto at = std::find(step.names.begin(), step.names.end(), parameter) - step.names.begin();
-  const auto i = static_cast<size_t>(at);
-  const std::string group = fmt::format("{} ", i < step.groups.size() ? step.groups[i] : 0);
+  const std::string group = fmt::format("{} ", group_of(step, static_cast<size_t>(at)));
   std::vector<std::string> found;
   for (const std::string& option : step.options)
     if (option.starts_with(group)) found.push_back(option.substr(group.size()));
@@ -218,10 +231,7 @@ std::vector<std::string> options_of(const ProgramStep& step, const std::string& 
 
 // As after adding something of each rank's own and subtracting it again: no other first weights.
 bool are_apart_by_rounding(const std::vector<Sketch>& a, const std::vector<Sketch>& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i)
-    if (sketch_distance(a[i], b[i], 0) > kProgramBound) return false;
-  return true;
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), agree);
 }
 
 // Of weights that ranks begin with, and that nobody loaded.
@@ -348,6 +358,7 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
   if (holds(a.partly, a.names[i]) && !scaled)  // a multiple of the whole is of all ranks
     return ProgramCause::some_ranks_summed;
   if (other_untrained(ranks, step)) return ProgramCause::own_frozen_model;
+  if (other_untrained_on_one_device(ranks, one, step)) return ProgramCause::other_frozen_model;
   if (other_constants(ranks)) return ProgramCause::own_constants;
   if (one.batch_norms > 0) return ProgramCause::local_batch_norm;
   if (buffers_parted(ranks, step)) return ProgramCause::own_buffers;

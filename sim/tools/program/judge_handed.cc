@@ -128,7 +128,7 @@ ProgramFinding own_frozen_models(const std::vector<ProgramRank>& ranks) {
 ProgramFinding computed_of_batch(const ProgramFinding& with) {
   return inconclusive(fmt::format(
       "loaders give the ranks the samples of one device, but the forwards receive different "
-      "inputs: they are computed from each rank's own batch (with its mean or maximum, say), or "
+      "inputs: they are computed from each rank's own batch or shard (with its mean, say), or "
       "with random draws that were not seen; with the ranks' inputs given to one device, {} "
       "steps agree",
       with.steps));
@@ -163,7 +163,7 @@ std::string step_and_entry(const ProgramFinding& with) {
 ProgramFinding recomputed(const ProgramFinding& with) {
   return inconclusive(fmt::format(
       "one device that is given the ranks' batches computes different inputs or targets from them: "
-      "they are computed from each rank's own batch (with its mean or maximum, say), or with "
+      "they are computed from each rank's own batch or shard (with its mean, say), or with "
       "random draws that were not seen; with these given to it as well, "
       "{} steps agree",
       with.steps));

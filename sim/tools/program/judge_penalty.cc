@@ -32,14 +32,6 @@ Sketch difference(const Sketch& a, const Sketch& b) {
   return apart;
 }
 
-Sketch times(const Sketch& a, double factor) {
-  Sketch scaled = a;
-  if (scaled)
-    for (double& value : *scaled) value *= factor;
-  if (scaled) scaled->back() = std::abs(scaled->back());
-  return scaled;
-}
-
 }  // namespace
 
 std::optional<double> penalty_apart(const std::vector<ProgramRank>& ranks, const ProgramRank& one,
@@ -54,7 +46,7 @@ std::optional<double> penalty_apart(const std::vector<ProgramRank>& ranks, const
     if (sketch_distance(a.grads[i], b.grads[i], floor) <= kProgramBound) continue;
     const Sketch apart = difference(a.grads[i], b.grads[i]);
     const double own = sketch_ratio(apart, (*before)[i]);
-    if (own == 0 || sketch_distance(apart, times((*before)[i], own), 0) > kProgramRatioBound)
+    if (own == 0 || sketch_distance(apart, scaled_by((*before)[i], own), 0) > kProgramRatioBound)
       return std::nullopt;
     if (fitting++ == 0) factor = own;
     if (std::abs(own / factor - 1) > kProgramRatioBound) return std::nullopt;

@@ -47,12 +47,6 @@ std::vector<size_t> iterations(const ProgramRank& rank) {
   return begins;
 }
 
-bool is_times(const Sketch& a, Sketch b, double factor) {
-  if (b)
-    for (double& value : *b) value *= factor;
-  return sketch_distance(a, b, 0) <= kProgramBound;
-}
-
 ProgramFinding told(ProgramCause cause, const ProgramRank& rank, size_t step,
                     const std::string& words) {
   ProgramFinding found;
@@ -161,7 +155,7 @@ ProgramFinding judge_first_weights(const std::vector<ProgramRank>& ranks,
   bool some_alike = false;
   for (size_t i = 0; i < std::min(a.before.size(), b.before.size()); ++i) {
     const double factor = sketch_ratio(a.before[i], b.before[i]);
-    if (!is_times(a.before[i], b.before[i], factor)) return {};  // another number was drawn
+    if (!agree(a.before[i], scaled_by(b.before[i], factor))) return {};  // another number was drawn
     if (factor == 0) continue;
     if (std::abs(factor - 1) <= kProgramRatioBound)
       some_alike = true;

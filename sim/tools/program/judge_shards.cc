@@ -94,9 +94,7 @@ std::vector<Multiples>::iterator of_factor(std::vector<Multiples>* all, double f
 bool take_multiple(const Sketch& own, const Sketch& due, std::vector<Multiples>* all) {
   const double factor = sketch_ratio(own, due);
   if (!own || !(factor > 0)) return false;
-  Sketch scaled = due;
-  for (double& value : *scaled) value *= factor;
-  if (sketch_distance(own, scaled, 0) > kProgramBound) return false;
+  if (!agree(own, scaled_by(due, factor))) return false;
   auto at = of_factor(all, factor);
   if (at == all->end()) at = all->insert(at, Multiples{.factor = factor});
   at->square += own->back() * own->back();

@@ -23,8 +23,7 @@ size_t group_of_rates(const ProgramStep& a, const ProgramStep& b, size_t i) {
   const auto differs = [&](size_t group) {
     return group < a.lr.size() && group < b.lr.size() && a.lr[group] != b.lr[group];
   };
-  if (i < a.groups.size() && differs(static_cast<size_t>(a.groups[i])))
-    return static_cast<size_t>(a.groups[i]);
+  if (const size_t own = group_of(a, i); differs(own)) return own;
   for (size_t group = 0; group < a.lr.size(); ++group)
     if (differs(group)) return group;
   return 0;
@@ -69,10 +68,8 @@ double factor_of_updates(const Ranks& ranks, const ProgramRank& one, size_t step
   if (!a.by_hand || !b.by_hand) return 0;
   const auto world = static_cast<double>(ranks.size());
   const auto is_times = [&](size_t of, double factor) {
-    Sketch scaled = b.updates[of];
-    if (scaled)
-      for (double& value : *scaled) value *= factor;
-    return sketch_distance(a.updates[of], scaled, 0) <= kProgramRatioBound;
+    return sketch_distance(a.updates[of], scaled_by(b.updates[of], factor), 0) <=
+           kProgramRatioBound;
   };
   for (const double factor : {world, std::sqrt(world), 1 / world}) {
     bool all = is_times(i, factor);

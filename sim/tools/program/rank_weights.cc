@@ -40,7 +40,78 @@ double whole_norm(const DrillRank& rank, const ProgramStep& step) {
   return std::sqrt(sum);
 }
 
+// A parameter's gradients: each rank's own, and what the optimizer is given, times a number of
+// ranks where that is their mean.
+struct OwnAndSum {
+  std::vector<Sketch> own;
+  Sketch sum;
+};
+
+std::vector<OwnAndSum> gradients_of(const std::vector<DrillRank>& ranks, const ProgramStep& step,
+                                    double divisor) {
+  std::vector<OwnAndSum> found;
+  for (size_t i = 0; i < step.names.size(); ++i) {
+    OwnAndSum one;
+    for (const DrillRank& rank : ranks)
+      if (const Sketch* own = gradient_of(rank, step.names[i])) one.own.push_back(*own);
+    one.sum = scaled_by(step.grads[i], divisor);
+    if (one.own.size() == ranks.size() && one.sum && one.sum->back() > 0) found.push_back(one);
+  }
+  return found;
+}
+
+// Those of a norm beyond the limit count as directions.
+Sketch limited_sum(const OwnAndSum& one, double limit) {
+  std::vector<double> sum(kProjections + 1, 0.0);
+  for (const Sketch& own : one.own) {
+    const double factor = own->back() > limit ? limit / own->back() : 1.0;
+    for (size_t k = 0; k < kProjections; ++k) sum[k] += factor * (*own)[k];
+  }
+  sum.back() = one.sum->back();
+  return sum;
+}
+
+// By the `count` ranks whose gradients are largest.
+double limit_by(const OwnAndSum& one, size_t count) {
+  std::vector<const Sketch*> own;
+  for (const Sketch& rank : one.own) own.push_back(&rank);
+  std::sort(own.begin(), own.end(),
+            [](const Sketch* a, const Sketch* b) { return a->value().back() > b->value().back(); });
+  Sketch rest = one.sum, directions = std::vector<double>(kProjections + 1, 0.0);
+  for (size_t rank = 0; rank < own.size(); ++rank)
+    for (size_t k = 0; k < kProjections; ++k)
+      if (rank >= count)
+        (*rest)[k] -= (**own[rank])[k];
+      else if (own[rank]->value().back() > 0)
+        (*directions)[k] += (**own[rank])[k] / own[rank]->value().back();
+  return sketch_ratio(rest, directions);
+}
+
+bool explains(const std::vector<OwnAndSum>& all, double limit) {
+  size_t limited = 0;
+  for (const OwnAndSum& one : all) {
+    if (sketch_distance(limited_sum(one, limit), one.sum, 0) > kAlikeNorms) return false;
+    limited += std::any_of(one.own.begin(), one.own.end(),
+                           [&](const Sketch& own) { return own->back() > limit; })
+                   ? 1
+                   : 0;
+  }
+  return limited > 1;
+}
+
 }  // namespace
+
+std::optional<double> limit_of_each_parameter(const std::vector<DrillRank>& ranks,
+                                              const ProgramStep& step) {
+  for (const double divisor : {static_cast<double>(ranks.size()), 1.0}) {
+    const std::vector<OwnAndSum> all = gradients_of(ranks, step, divisor);
+    for (const OwnAndSum& one : all)
+      for (size_t count = 1; count <= ranks.size(); ++count)
+        if (const double limit = limit_by(one, count); limit > 0 && explains(all, limit))
+          return limit;
+  }
+  return std::nullopt;
+}
 
 std::optional<LimitedNorms> limited_norms(const std::vector<DrillRank>& ranks,
                                           const ProgramStep& step) {

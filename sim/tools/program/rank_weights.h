@@ -26,4 +26,9 @@ struct LimitedNorms {
 std::optional<LimitedNorms> limited_norms(const std::vector<DrillRank>& ranks,
                                           const ProgramStep& step);
 
+// The same of each parameter by itself: the limit by which every one of them, of two or more, is
+// what the ranks' limited gradients add up to, or their mean. Nothing where none does.
+std::optional<double> limit_of_each_parameter(const std::vector<DrillRank>& ranks,
+                                              const ProgramStep& step);
+
 }  // namespace lockstep

@@ -114,6 +114,7 @@ ProgramStep program_step_of(const Json& line) {
   step.multiplied = hooked_gradients(line.at("multiplied"));
   step.partly = line.at("partly").get<std::vector<std::string>>();
   step.untrained = line.at("untrained").get<std::string>();
+  step.untrained_sketch = sketch_of(line.at("untrained_sketch"));
   step.changed = line.at("changed").get<std::vector<std::string>>();
   step.before = sketches(line.at("before"));
   step.grads = sketches(line.at("grads"));

@@ -78,7 +78,8 @@ struct ProgramStep {
   std::vector<std::string> partly;  // names: summed over a group that does not hold all ranks
   // By which factor since backward, where no sum of the script's came between.
   std::vector<HookedGradient> multiplied;
-  std::string untrained;  // hash of parameters of forwards that no optimizer and no DDP holds
+  std::string untrained;    // hash of parameters of forwards that no optimizer and no DDP holds
+  Sketch untrained_sketch;  // of all of them together
   std::vector<std::string> options;  // of the optimizer's groups: "0 lr=0.1"
   std::vector<int64_t> groups;  // of each name the number of its group; empty: there is one group
   // Of all parameters before the update, the optimizer's, and those that DistributedDataParallel

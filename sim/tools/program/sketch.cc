@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/tools/program/judge.h"
+
 namespace lockstep {
 namespace {
 
@@ -18,6 +20,15 @@ double sketch_distance(const Sketch& a, const Sketch& b, double floor) {
   if (!a && !b) return 0;
   if (!a || !b) return 1;
   return projected(*a, *b) / std::max({(*a)[4], (*b)[4], floor, 1e-300});
+}
+
+bool agree(const Sketch& a, const Sketch& b) { return sketch_distance(a, b, 0) <= kProgramBound; }
+
+Sketch scaled_by(Sketch sketch, double factor) {
+  if (!sketch) return sketch;
+  for (double& value : *sketch) value *= factor;
+  sketch->back() = std::abs(sketch->back());
+  return sketch;
 }
 
 double sketch_ratio(const Sketch& a, const Sketch& b) {

@@ -370,7 +370,7 @@ TEST(Drill, WhatCannotBeComparedSaysWhy) {
 const std::string kCall =
     R"({"kind": "call", "name": "f", "module": "", "class": "", "line": "a.py:1", "samples": 2, )"
     R"("inputs": [], "outputs": [{"shape": [2, 1], "norms": [3, 3, 2, 2], "rows": [1, 2, 3, 4]}], )"
-    R"("wholes": [], "numbers": [0.5]})";
+    R"("wholes": [], "numbers": [0.5], "indices": [[2, 1, 1, 1, 1]]})";
 
 TEST(DrillRecording, LinesAreReadAndOthersRefused) {
   const TemporaryFolder folder;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -97,6 +98,41 @@ TEST(LimitedNorms, AreNotThoseOfOtherFactors) {
   EXPECT_FALSE(limited_norms(ranks, given(ranks, {0.8, 0.4, 0.3}))) << "no one limit";
   EXPECT_FALSE(limited_norms(ranks, given(ranks, {0.5, 1, 0.125}))) << "rank 1 is beyond it";
   EXPECT_FALSE(limited_norms(ranks, given(ranks, {2, 1, 0.5}))) << "larger than it was";
+}
+
+// What the optimizer is given where each rank limits the norm of each of its gradients.
+ProgramStep limited_step(const std::vector<DrillRank>& ranks, double limit, double divisor) {
+  ProgramStep step;
+  for (const DrillParameter& parameter : ranks[0].parameters) {
+    std::vector<double> sum(5, 0.0);
+    for (const DrillRank& rank : ranks) {
+      const Sketch& own = parameter_of(rank, parameter.name)->gradient;
+      const double factor = std::min(1.0, limit / own->back());
+      for (size_t k = 0; k < 4; ++k) sum[k] += factor * (*own)[k] / divisor;
+    }
+    sum[4] = std::sqrt((sum[0] * sum[0] + sum[1] * sum[1] + sum[2] * sum[2] + sum[3] * sum[3]) / 4);
+    step.names.push_back(parameter.name);
+    step.grads.emplace_back(sum);
+  }
+  return step;
+}
+
+TEST(RankWeights, ALimitOfEachParametersGradientIsFound) {
+  auto ranks = ranks_of(3, 4);
+  for (DrillRank& rank : ranks)
+    for (size_t i = 0; i < rank.parameters.size(); ++i)
+      rank.parameters[i].gradient->back() = 1.0 + 0.2 * static_cast<double>(i);
+  ranks[1].parameters[0].gradient->back() = 0.3;
+  for (const double limit : {0.25, 0.5, 1.1})
+    for (const double divisor : {1.0, 3.0}) {
+      const auto found = limit_of_each_parameter(ranks, limited_step(ranks, limit, divisor));
+      ASSERT_TRUE(found) << limit << " " << divisor;
+      EXPECT_NEAR(*found, limit, 1e-9);
+    }
+  EXPECT_FALSE(limit_of_each_parameter(ranks, limited_step(ranks, 2, 3))) << "none is beyond it";
+  ProgramStep other = limited_step(ranks, 0.5, 3);
+  (*other.grads[2])[1] += 0.01;
+  EXPECT_FALSE(limit_of_each_parameter(ranks, other));
 }
 
 }  // namespace

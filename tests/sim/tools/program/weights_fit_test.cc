@@ -103,12 +103,93 @@ TEST(DrillCause, FactorsOfRanksAndWhatAnOperatorIsGivenAreTold) {
   drilled.factors = ScalarFactors{{0.25, 0.125}, 1.0 / 12};
   EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::mean_of_means);
   drilled.factors = ScalarFactors{{3, 3}, 1};
-  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::unknown) << "no rank's own";
-  drilled.whole = DrillPlace{"torch.Tensor.mean", "", "", "train.py:3"};
+  const ProgramFinding shared = with_cause(drilled, {}, wrong);
+  EXPECT_EQ(shared.cause, ProgramCause::other_numbers);
+  EXPECT_EQ(shared.words, "; it is multiplied by 3 on each rank, and by 1 on one device");
+  drilled.factors = ScalarFactors{{0.5, 0.5}, 1};
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::scaled_by_ranks);
+  drilled.factors = ScalarFactors{{3, 3}, 3};
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::unknown) << "no other number";
+  drilled.whole = DifferingWhole{{"torch.Tensor.mean", "", "", "train.py:3"}};
   const ProgramFinding given = with_cause(drilled, {}, wrong);
   EXPECT_EQ(given.cause, ProgramCause::own_batch);
   EXPECT_NE(given.words.find("torch.Tensor.mean makes of each rank's own batch, at train.py:3"),
             std::string::npos);
+  drilled.whole->kept = true;
+  const ProgramFinding kept = with_cause(drilled, {}, wrong);
+  EXPECT_EQ(kept.cause, ProgramCause::own_constants);
+  EXPECT_NE(kept.words.find("of each rank's own samples before the training, at train.py:3"),
+            std::string::npos);
+}
+
+TEST(DrillCause, OneTermOfALossIsTold) {
+  ProgramFinding wrong;
+  wrong.cause = ProgramCause::unknown;
+  DrillFinding drilled;
+  drilled.stage = DrillStage::forward;
+  drilled.given_fits = drilled.of_means = true;
+  drilled.place.function = "torch.Tensor.add";
+  drilled.summed_term = DrillTerm{{"torch.Tensor.sum", "", "", "train.py:3"}, false, {}};
+  const ProgramFinding summed = with_cause(drilled, {}, wrong);
+  EXPECT_EQ(summed.cause, ProgramCause::summed_loss);
+  EXPECT_EQ(summed.words,
+            "; the loss adds a sum over samples (torch.Tensor.sum at train.py:3) to a mean");
+  drilled.takes_sums = true;
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::not_divided);
+  drilled.summed_term->was_mean = true;
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::function_of_mean) << "unknown how";
+  drilled.summed_term->factors = ScalarFactors{{0.5, 0.5}, 1};
+  const ProgramFinding scaled = with_cause(drilled, {}, wrong);
+  EXPECT_EQ(scaled.cause, ProgramCause::scaled_by_ranks);
+  EXPECT_EQ(scaled.words,
+            "; one term of the loss (torch.Tensor.sum at train.py:3) is multiplied by 0.5 on each "
+            "rank, and by 1 on one device");
+}
+
+TEST(DrillCause, IndicesThatLackAnOffsetAreTold) {
+  const auto given = [](const std::vector<double>& values) {
+    DrillCall made;
+    ElementNorms norms;
+    for (const double value : values) norms.sum += value, norms.two += value * value;
+    norms.one = norms.sum;
+    norms.two = std::sqrt(norms.two);
+    made.indices.push_back({{std::ssize(values)}, norms, {}, {}});
+    return made;
+  };
+  const DrillCall a = given({0, 1, 2}), further = given({3, 4, 5}),
+                  both = given({0, 1, 2, 3, 4, 5}), again = given({0, 1, 2, 0, 1, 2});
+  EXPECT_TRUE(lack_offset({{&a, &a}, &both}));
+  EXPECT_FALSE(lack_offset({{&a, &further}, &both})) << "they have it";
+  EXPECT_FALSE(lack_offset({{&a, &a}, &again})) << "nor has one device";
+  EXPECT_FALSE(lack_offset({{&a, &a}, &a}));
+  ProgramFinding wrong;
+  wrong.cause = ProgramCause::unknown;
+  DrillFinding drilled;
+  drilled.stage = DrillStage::forward;
+  drilled.lacks_offset = true;
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::unknown) << "what came in differs";
+  drilled.given_fits = true;
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::indices_without_offset);
+}
+
+TEST(DrillCause, AHookOrAFunctionThatLosesGradientsIsTold) {
+  ProgramFinding wrong;
+  wrong.cause = ProgramCause::unknown;
+  DrillFinding drilled;
+  drilled.stage = DrillStage::reduction;
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::unknown);
+  drilled.comm_hook = "signs";
+  const ProgramFinding hooked = with_cause(drilled, {}, wrong);
+  EXPECT_EQ(hooked.cause, ProgramCause::hook_beyond_bound);
+  EXPECT_EQ(hooked.words,
+            "; after backward the gradient is as the communication hook signs left it");
+  drilled.comm_hook.clear();
+  drilled.stage = DrillStage::backward;
+  drilled.in_function = true;
+  ProgramStep step;
+  EXPECT_EQ(with_cause(drilled, step, wrong).cause, ProgramCause::unknown);
+  step.gathered_inside = true;
+  EXPECT_EQ(with_cause(drilled, step, wrong).cause, ProgramCause::gathered_as_constants);
 }
 
 TEST(DrillCause, NumbersAndBranchesOfEachRanksOwnAreTold) {
@@ -172,7 +253,8 @@ TEST(DrillCause, WhatEachRankKeepsIsTold) {
     DrillCall made;
     const auto count = static_cast<int64_t>(rows.size()) / 2;
     const double sum = std::accumulate(rows.begin(), rows.end(), 0.0);
-    made.wholes.push_back({"", "", {{count, 3}, ElementNorms{sum, sum, sum, sum}, rows, {}}});
+    made.wholes.push_back(
+        {"", "", false, {{count, 3}, ElementNorms{sum, sum, sum, sum}, rows, {}}});
     return made;
   };
   const DrillCall a = given({1, 2}), b = given({3, 4}), both = given({1, 2, 3, 4}),
@@ -181,12 +263,12 @@ TEST(DrillCause, WhatEachRankKeepsIsTold) {
   EXPECT_FALSE(differing_whole({{&a, &a}, &a})) << "alike";
   EXPECT_FALSE(differing_whole({{&a, &a}, &other})) << "alike on all ranks";
   ASSERT_TRUE(differing_whole({{&a, &b}, &other}));
-  EXPECT_EQ(differing_whole({{&a, &b}, &other})->function, "");
+  EXPECT_EQ(differing_whole({{&a, &b}, &other})->place.function, "");
   ProgramFinding wrong;
   wrong.cause = ProgramCause::unknown;
   DrillFinding drilled;
   drilled.stage = DrillStage::forward;
-  drilled.whole = DrillPlace();
+  drilled.whole = DifferingWhole();
   EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::unknown) << "what came in differs";
   drilled.given_fits = true;
   EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::own_constants);
