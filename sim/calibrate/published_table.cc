@@ -78,12 +78,7 @@ class TableReader {
              "one of ms and samples_per_s");
       return 1;
     }
-    if (json.contains("ms")) {
-      if (json.contains("samples_per_rank"))
-        refuse(pointer_of(i) + "/samples_per_rank", "a step's ms are said, not its samples_per_s",
-               "no samples_per_rank");
-      return json["ms"].get<double>();
-    }
+    if (json.contains("ms")) return json["ms"].get<double>();
     if (!row.samples) {
       refuse(pointer_of(i) + "/samples_per_s", "of how many samples a step is not known",
              "samples_per_rank here, or beside \"rows\"");

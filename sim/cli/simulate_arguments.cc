@@ -305,8 +305,7 @@ std::string hosts(const SimulatedWith& with) {
   const CostModel& cost = with.machine.cost;
   if (with.verb.mtbf_hours) return "";
   if (has_tables(with)) return kMeasured;
-  const bool shares_cores = cost.core_fs_per_byte > 0 && cost.cores_per_host > 0;
-  if (shares_cores || is_hierarchical(with)) return needs_ranks(with);
+  if (shares_cores(cost) || is_hierarchical(with)) return needs_ranks(with);
   CostModel changed = cost;
   changed.ranks_per_host = 1;
   if (link_differs(with, changed)) return "";

@@ -87,6 +87,7 @@ Expected<MachineModel> machine_of(const SimulateVerb& verb) {
   const auto us = [](double value) { return std::llround(value * 1e3); };
   if (!verb.algorithm.empty()) {
     const auto algorithm = algorithm_of(verb.algorithm);
+    machine.flat_gathers = false;
     if (algorithm)
       machine.algorithm = algorithm.value();
     else

@@ -86,6 +86,7 @@ Senders all_at_once(const CostModel& cost, int64_t ranks, bool within_rack) {
 // of a host: the slower.
 int64_t beta_of(const CostModel& cost, const LinkCost& link, int64_t sharers) {
   Wide core = cost.core_fs_per_byte;
+  if (cost.ranks_per_switch > 0) core *= std::min(sharers, cost.ranks_per_switch);
   if (cost.cores_per_host > 0 && sharers > cost.cores_per_host)
     core = (core * sharers + cost.cores_per_host - 1) / cost.cores_per_host;
   return saturated(std::max<Wide>(link.beta_fs_per_byte, core));
@@ -203,6 +204,10 @@ int64_t fs_per_byte_of(double mb_per_s) {
   // 1 MB/s is 1e6 bytes in 1e15 fs.
   const double fs = std::ceil(1e9 / mb_per_s);
   return fs > static_cast<double>(kMostFsPerByte) ? kMostFsPerByte + 1 : static_cast<int64_t>(fs);
+}
+
+bool shares_cores(const CostModel& cost) {
+  return cost.core_fs_per_byte > 0 && (cost.cores_per_host > 0 || cost.ranks_per_switch > 1);
 }
 
 CostModel cost_of_ranks(CostModel cost, int64_t ranks) {

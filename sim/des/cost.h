@@ -73,6 +73,9 @@ struct CostModel {
   // cores they share them.
   int64_t core_fs_per_byte = 0;
   int64_t cores_per_host = 0;  // 0: enough
+  // Neighbours of a host below one switch of PCI Express. `core_fs_per_byte` is then that of a
+  // switch's link to the host, over which what any of them sends goes; they share it. 0: none.
+  int64_t ranks_per_switch = 0;
   // Measured times of one world size, ascending bytes: between rows on the line through them,
   // beyond the last in proportion to its rate.
   struct Row {
@@ -101,6 +104,9 @@ inline constexpr int64_t kMostAlphaNs = 1'000'000'000'000;                // 1,0
 inline constexpr int64_t kMostFsPerByte = 1'000'000'000'000;              // 1 kB/s
 inline constexpr int64_t kMostSharedFsPerByte = 100'000'000'000'000'000;  // of all that share it
 inline constexpr int64_t kMostOversubscriptionMillis = 1'000'000;
+
+// Is there a byte that costs more where several ranks of a host send one at once?
+bool shares_cores(const CostModel& cost);
 
 // As runs of so many ranks see it: `link` with the bandwidth of the links that they have, no mesh.
 CostModel cost_of_ranks(CostModel cost, int64_t ranks);

@@ -103,6 +103,7 @@ InputErrors problems_of(const CostModel& cost) {
   check_range("overhead_ns", cost.overhead_ns, 0, kMostAlphaNs, &problems);
   check_range("core_fs_per_byte", cost.core_fs_per_byte, 0, kMostFsPerByte, &problems);
   check_range("cores_per_host", cost.cores_per_host, 0, kMostRanks, &problems);
+  check_range("ranks_per_switch", cost.ranks_per_switch, 0, kMostRanks, &problems);
   check_tables(cost.tables, &problems);
   return problems;
 }

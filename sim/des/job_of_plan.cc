@@ -309,6 +309,7 @@ int64_t shards_on(const Scenario& scenario, int64_t ranks) {
 }
 
 Algorithm algorithm_of(const Scenario& scenario, const MachineModel& machine) {
+  if (machine.flat_gathers && holds_parts(scenario)) return Algorithm::ring;
   if (machine.algorithm) return *machine.algorithm;
   const Options& options = scenario.communicator.options;
   const std::string word = options.has("algorithm") ? options.text("algorithm") : "ring";
@@ -342,6 +343,7 @@ Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machin
   job.noise = machine.noise;
   job.cost = cost_of_ranks(machine.cost, job.ranks);
   job.cost.algorithm = algorithm_of(scenario, machine);
+  job.cost.stripes |= machine.flat_gathers && holds_parts(scenario);
   job.channels = machine.channels;
   job.overlap_slowdown = std::llround(machine.overlap_slowdown * static_cast<double>(kOne));
   job.comm_slowdown = std::llround(machine.comm_slowdown * static_cast<double>(kOne));

@@ -166,6 +166,26 @@ InputErrors check_network(const Json& json, const CostModel& cost) {
   return errors;
 }
 
+// Switches share what they are said to move, and nothing else says how many of them there are.
+InputErrors check_switches(const Json& json) {
+  if (!json.contains("ranks_per_switch")) return {};
+  InputError error;
+  error.pointer = "/ranks_per_switch";
+  if (json.value("cores_per_host", 0) > 0) {
+    error.message = "ranks_per_switch and cores_per_host both say who shares core_mb_per_s";
+    error.allowed = "one of them";
+  } else if (!json.contains("core_mb_per_s")) {
+    error.message = "ranks_per_switch changes nothing: nobody says what a switch moves";
+    error.allowed = "core_mb_per_s beside it";
+  } else if (json.value("ranks_per_host", int64_t{1}) < 2) {
+    error.message = "ranks_per_switch changes nothing: hosts are not told apart";
+    error.allowed = "ranks_per_host of at least 2 beside it";
+  } else {
+    return {};
+  }
+  return {error};
+}
+
 // What is not in the file stays as it is.
 InputErrors take(const Json& json, MachineModel* machine) {
   CostModel& cost = machine->cost;
@@ -189,6 +209,8 @@ InputErrors take(const Json& json, MachineModel* machine) {
   if (json.contains("overhead_us")) cost.overhead_ns = ns_of_key(json, "overhead_us", 1e3);
   cost.core_fs_per_byte = fs_of(json, "core_mb_per_s", cost.core_fs_per_byte);
   cost.cores_per_host = json.value("cores_per_host", cost.cores_per_host);
+  cost.ranks_per_switch = json.value("ranks_per_switch", cost.ranks_per_switch);
+  machine->flat_gathers = json.value("flat_gathers", machine->flat_gathers);
   cost.tables = tables_of(json);
   machine->channels = json.value("channels", machine->channels);
   machine->overlap_slowdown = json.value("overlap_slowdown", 0.0);
@@ -208,6 +230,7 @@ InputErrors take(const Json& json, MachineModel* machine) {
   if (json.contains("fitted_on"))
     machine->fitted_on = json["fitted_on"].get<std::vector<std::string>>();
   if (InputErrors errors = check_network(json, cost); !errors.empty()) return errors;
+  if (InputErrors errors = check_switches(json); !errors.empty()) return errors;
   if (!json.contains("noise")) return problems_of(cost);
   const auto noise = noise_of(json["noise"].get<std::string>());
   if (!noise) return noise.errors();
@@ -250,13 +273,17 @@ std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& f
   if (cost.nics_per_host > 0) json["nics_per_host"] = cost.nics_per_host;
   if (cost.stripes) json["stripes"] = true;
   if (cost.rails) json["rails"] = true;
+  if (machine.flat_gathers) json["flat_gathers"] = true;
   if (cost.hosts_per_rack > 1) json["hosts_per_rack"] = cost.hosts_per_rack;
   if (cost.oversubscription_millis > 1000)
     json["oversubscription"] = static_cast<double>(cost.oversubscription_millis) / 1000;
   json["overhead_us"] = static_cast<double>(cost.overhead_ns) * 1e-3;
   if (cost.core_fs_per_byte > 0) {
     json["core_mb_per_s"] = mb_per_s_of(cost.core_fs_per_byte);
-    json["cores_per_host"] = cost.cores_per_host;
+    if (cost.ranks_per_switch > 0)
+      json["ranks_per_switch"] = cost.ranks_per_switch;
+    else
+      json["cores_per_host"] = cost.cores_per_host;
   }
   json["channels"] = machine.channels;
   json["overlap_slowdown"] = machine.overlap_slowdown;
@@ -364,6 +391,7 @@ std::optional<MachineModel> machine_preset(const std::string& word) {
     machine.cost.nics_per_host = preset.nics_per_host;
     if (preset.ranks_per_host == 1) return machine;
     machine.algorithm = Algorithm::hierarchical;
+    machine.flat_gathers = true;
     machine.says_across = true;
     machine.cost.across = preset_link(preset.across_latency_us, preset.across_bandwidth_mb_per_s);
     return machine;

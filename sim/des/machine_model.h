@@ -48,6 +48,9 @@ struct MachineModel {
   // Nothing: what the scenario's communicator does (ring of Gloo, rank_order and so on).
   std::optional<Algorithm> algorithm;
   CostModel cost;  // but for its algorithm
+  // All-gathers and reduce-scatters are rings over all ranks, and over all NICs of a host at once,
+  // whatever the algorithm of all-reduces: NCCL has no others.
+  bool flat_gathers = false;
   int64_t channels = 1;
   double overlap_slowdown = 0, comm_slowdown = 0;  // of compute under communication; and of that
   // What DDP's reducer costs the compute stream in backward: a bucket, a parameter, a byte that is

@@ -33,6 +33,18 @@ TEST(PublishedTable, RatesAreThoseOfAllRanks) {
   EXPECT_TRUE(table.value().rows[1].fitted);
 }
 
+TEST(PublishedTable, AStepInMsMaySayItsSamples) {
+  const auto table = read(R"({"ranks": 1, "ms": 80, "samples_per_rank": 64, "fit": true},
+                             {"ranks": 8, "ms": 14, "samples_per_rank": 8},
+                             {"ranks": 8, "ms": 50})",
+                          R"("samples_per_rank": 32,)");
+  ASSERT_TRUE(table) << to_text(table.errors().front());
+  EXPECT_EQ(table.value().rows[0].samples, 64);
+  EXPECT_EQ(table.value().rows[1].samples, 8);
+  EXPECT_EQ(table.value().rows[2].samples, 32);
+  EXPECT_EQ(table.value().rows[1].ms, 14);
+}
+
 TEST(PublishedTable, WhatCannotBeIsRefusedAtItsPlace) {
   using testing::HasSubstr;
   const std::string fitted = R"({"ranks": 2, "ms": 9, "fit": true})";

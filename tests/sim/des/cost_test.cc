@@ -133,6 +133,27 @@ TEST(Cost, MoreRanksThanCoresShareThem) {
   EXPECT_EQ(all_reduce_ns(cost, 1'000'000, 4), 6 * 1000 + 3'000'000);
 }
 
+// Two switches of two ranks: four ranks share as two do, and a host of one switch shares by four.
+TEST(Cost, RanksBelowASwitchShareItsLink) {
+  CostModel cost = model_of(Algorithm::ring);
+  cost.core_fs_per_byte = 1'000'000;
+  cost.ranks_per_switch = 2;
+  cost.ranks_per_host = 4;
+  EXPECT_EQ(all_reduce_ns(cost, 1'000'000, 2), 2 * 1000 + 2'000'000);
+  EXPECT_EQ(all_reduce_ns(cost, 1'000'000, 4), 6 * 1000 + 3'000'000);
+  cost.ranks_per_switch = 4;
+  EXPECT_EQ(all_reduce_ns(cost, 1'000'000, 2), 2 * 1000 + 2'000'000);
+  EXPECT_EQ(all_reduce_ns(cost, 1'000'000, 4), 6 * 1000 + 6'000'000);
+  CostModel host = cost;
+  host.ranks_per_switch = 0;
+  host.cores_per_host = 1;
+  EXPECT_EQ(all_reduce_ns(host, 1'000'000, 4), all_reduce_ns(cost, 1'000'000, 4)) << "one switch";
+  EXPECT_TRUE(shares_cores(cost));
+  EXPECT_TRUE(shares_cores(host));
+  cost.ranks_per_switch = 1;
+  EXPECT_FALSE(shares_cores(cost)) << "a switch for each rank";
+}
+
 TEST(Cost, WhatIsOutOfRangeIsNamed) {
   CostModel cost;
   cost.link.alpha_ns = -1;

@@ -218,6 +218,26 @@ TEST(Network, AMachineFileSaysIt) {
             "[[2,1],[8,6]]");
 }
 
+TEST(Network, AMachineFileSaysWhoSharesASwitch) {
+  const std::string hosts = R"(, "ranks_per_host": 8, "core_mb_per_s": 12000)";
+  const auto machine = machine_of(hosts + R"(, "ranks_per_switch": 4)");
+  ASSERT_TRUE(machine) << to_text(machine.errors().front());
+  EXPECT_EQ(machine.value().cost.ranks_per_switch, 4);
+  const auto again = nlohmann::ordered_json::parse(to_text(machine.value(), nullptr));
+  EXPECT_EQ(again["ranks_per_switch"], 4);
+  EXPECT_FALSE(again.contains("cores_per_host"));
+  const auto refusal = [](const std::string& keys) {
+    const auto refused = machine_of(keys);
+    return refused ? "taken" : to_text(refused.errors().front());
+  };
+  EXPECT_THAT(refusal(hosts + R"(, "ranks_per_switch": 4, "cores_per_host": 1)"),
+              HasSubstr("both say who shares core_mb_per_s"));
+  EXPECT_THAT(refusal(R"(, "ranks_per_host": 8, "ranks_per_switch": 4)"),
+              HasSubstr("core_mb_per_s beside it"));
+  EXPECT_THAT(refusal(R"(, "core_mb_per_s": 12000, "ranks_per_switch": 4)"),
+              HasSubstr("hosts are not told apart"));
+}
+
 TEST(Network, WhatAMachineFileWouldSayForNothingIsRefused) {
   const auto refusal = [](const std::string& keys) {
     const auto machine = machine_of(keys);

@@ -289,6 +289,28 @@ TEST(UnitsOfPlan, TypesDecideTheirBytes) {
       std::pair(gathered / 2, reduced));
 }
 
+// NCCL all-reduces by other algorithms, but gathers and scatters in rings alone.
+TEST(UnitsOfPlan, AreGatheredInOneRingOverAllNics) {
+  MachineModel machine = *machine_preset("dgx_h100");
+  const auto cost_of = [&](const std::vector<std::string>& sets) {
+    SimulatedAs as;
+    as.ranks = 32;
+    return job_of_plan(gpt(sets).value().front(), machine, as).value().job.cost;
+  };
+  const CostModel units = cost_of({});
+  EXPECT_EQ(units.algorithm, Algorithm::ring);
+  EXPECT_TRUE(units.stripes);
+  // A message of each but one of 32 ranks, and 31/32 of 32 MB at eight NICs' 400 GB/s.
+  EXPECT_EQ(all_gather_ns(units, 32'000'000, 32), 31 * (5000 + 2500));
+  const CostModel buckets = cost_of({"/reducer/kind=bucketed"});
+  EXPECT_EQ(buckets.algorithm, Algorithm::hierarchical);
+  EXPECT_FALSE(buckets.stripes);
+  const auto kept = nlohmann::ordered_json::parse(to_text(machine, nullptr));
+  EXPECT_EQ(kept["flat_gathers"], true);
+  machine.flat_gathers = false;
+  EXPECT_EQ(cost_of({}).algorithm, Algorithm::hierarchical) << "as its file says";
+}
+
 // No worker has such a reducer, and what other reducers' keys would say is not ignored.
 TEST(UnitsOfPlan, AreOfVirtualTimeAlone) {
   const auto refusal = [](const std::vector<std::string>& sets, bool only) {
