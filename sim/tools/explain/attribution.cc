@@ -357,21 +357,25 @@ class FlightAttribution {
     for (const int64_t rank : finding_.candidates) finding_.victims.erase(rank);
   }
 
-  // Where most of a group did not come, the few that did may have been wrong to: a call that the
-  // others do not make, or steps that they do not have.
+  bool waits_alone(const GroupRecord& group) const {
+    RankSet waiting = transfers_.waiting;
+    for (const auto& [rank, where] : waiting_) waiting.insert(rank);
+    const RankSet& all = group.members;
+    return static_cast<int64_t>(all.size()) < ranks_ &&
+           std::includes(all.begin(), all.end(), waiting.begin(), waiting.end());
+  }
+
+  // Where most of a group did not come, or half of it and nobody else waits, who came may have been
+  // wrong to: a call that the others do not make, or steps that they do not have.
   void doubt_for_many() {
     for (const auto& [name, ranks] : never_in_) {
       const GroupRecord& group = groups_.at(name);
-      if (group.gloo || 2 * ranks.size() <= group.members.size()) continue;
+      const size_t came = group.members.size() - ranks.size();
+      const bool half = ranks.size() == came && waits_alone(group);
+      if (group.gloo || (ranks.size() <= came && !half)) continue;
       RankSet few;
-      for (const int64_t rank : ranks) {
-        const RankSet& others = missed_.at(rank).others;
-        few.insert(others.begin(), others.end());
-      }
-      doubt(
-          fmt::format("whether {} made a call too many, or {} stopped early: most of group {} ({}) "
-                      "did not enter it",
-                      rank_list(few), rank_list(ranks), name, group.description));
+      for (const int64_t rank : ranks) few.merge(RankSet(missed_.at(rank).others));
+      doubt(whether_too_many(few, ranks, name, group));
       finding_.candidates.insert(few.begin(), few.end());
     }
   }
@@ -384,10 +388,7 @@ class FlightAttribution {
       const GroupRecord& group = groups_.at(collective.first);
       if (2 * ranks.size() <= group.members.size()) continue;
       const RankSet& few = held_.at(*ranks.begin()).others;
-      doubt(
-          fmt::format("whether the dump of {} was taken later: it alone completed collective {} "
-                      "of group {} ({})",
-                      rank_list(few), collective.second, collective.first, group.description));
+      doubt(whether_taken_later(few, collective.second, collective.first, group));
       finding_.candidates.insert(few.begin(), few.end());
     }
   }

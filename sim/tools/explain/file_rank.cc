@@ -144,6 +144,17 @@ FileRank rank_in_name(const std::string& file) {
   return counted(parent, path.stem().string(), path.extension().string());
 }
 
+int64_t slurm_job_of(const std::string& path) {
+  constexpr std::string_view kBegin = "slurm-";
+  const std::string name = fs::path(path).filename().string();
+  if (!name.starts_with(kBegin)) return -1;
+  const size_t end = std::min(name.find_first_not_of("0123456789", kBegin.size()), name.size());
+  if (end < name.size() && std::string_view("._-").find(name[end]) == std::string_view::npos)
+    return -1;
+  return number_in<int64_t>(std::string_view(name).substr(kBegin.size(), end - kBegin.size()))
+      .value_or(-1);
+}
+
 std::map<std::string, FileRank> ranks_of_logs(const std::vector<std::string>& logs) {
   std::map<std::string, std::set<int64_t>> families;
   std::map<std::string, std::set<std::string>> folders;  // in which a name is

@@ -30,4 +30,7 @@ std::map<std::string, FileRank> ranks_of_logs(const std::vector<std::string>& lo
 // behind "rank"; "rank_3/" of a folder where the name has none. None where these are two numbers.
 std::optional<int64_t> rank_of_dump(const std::string& path);
 
+// Of "slurm-4711.out" 4711, the number of the job; else -1.
+int64_t slurm_job_of(const std::string& path);
+
 }  // namespace lockstep

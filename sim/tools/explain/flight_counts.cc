@@ -37,6 +37,23 @@ RankSet of_other_moments(const std::map<std::string, GroupRecord>& groups) {
   return others;
 }
 
+std::string whether_too_many(const RankSet& few, const RankSet& many, const std::string& name,
+                             const GroupRecord& group) {
+  const bool half = 2 * many.size() == group.members.size();
+  return fmt::format(
+      "whether {} made a call too many, or {} stopped early: {} of group {} ({}) did "
+      "not enter it{}",
+      rank_list(few), rank_list(many), half ? "half" : "most", name, group.description,
+      half ? ", and no rank outside it waits" : "");
+}
+
+std::string whether_taken_later(const RankSet& few, int64_t sequence, const std::string& name,
+                                const GroupRecord& group) {
+  return fmt::format(
+      "whether the dump of {} was taken later: it alone completed collective {} of group {} ({})",
+      rank_list(few), sequence, name, group.description);
+}
+
 std::string whether_same_moment(const RankSet& others) {
   return fmt::format(
       "whether the dump of {} is from the same moment and run as the others, which completed "

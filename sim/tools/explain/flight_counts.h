@@ -14,6 +14,13 @@ namespace lockstep {
 RankSet of_other_moments(const std::map<std::string, GroupRecord>& groups);
 std::string whether_same_moment(const RankSet& others);
 
+// Whether `few` were wrong to come, or `many` to stop.
+std::string whether_too_many(const RankSet& few, const RankSet& many, const std::string& name,
+                             const GroupRecord& group);
+// Whether those took their dumps later who alone completed a collective.
+std::string whether_taken_later(const RankSet& few, int64_t sequence, const std::string& name,
+                                const GroupRecord& group);
+
 // When the first of these ranks called it.
 int64_t first_call_ns(const std::vector<FlightArrival>& arrivals, const RankSet& ranks);
 

@@ -56,6 +56,8 @@ class JobAttribution {
       finding_.evidence.push_back(fmt::format(
           "not read, being neither dump nor text: {}{}", job_.ignored.front(),
           job_.ignored.size() > 1 ? fmt::format(" and {} more", job_.ignored.size() - 1) : ""));
+    for (const std::string& file : job_.earlier)
+      finding_.evidence.push_back("not read, being of an earlier job: " + file);
     for (const std::string& dump : job_.damaged)
       finding_.evidence.push_back("not read, being damaged: " + dump);
     if (job_.logs == 0) return std::move(finding_);

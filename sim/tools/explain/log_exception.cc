@@ -85,6 +85,7 @@ constexpr std::array kWords = {
     WordOrigin{"in local grad norm", ExceptionOrigin::own},  // Megatron's, before it communicates
     WordOrigin{"unable to find address for", ExceptionOrigin::own},  // of its own device
     WordOrigin{"httpsconnectionpool", ExceptionOrigin::own},
+    WordOrigin{"pt_devmem allocation failed", ExceptionOrigin::own},  // of an HPU's memory
     WordOrigin{"the launch timed out and was terminated",
                ExceptionOrigin::own},  // its GPU's kernel
     WordOrigin{"gloo", ExceptionOrigin::communication},
@@ -134,7 +135,34 @@ constexpr std::array kWords = {
     // What a process that ends, for whatever reason, says of its GPU.
     WordOrigin{"driver shutting down", ExceptionOrigin::unclear},
     WordOrigin{"context is destroyed", ExceptionOrigin::unclear},
+    // Of a size that a peer sent, or did not.
+    WordOrigin{"more than 1eb memory", ExceptionOrigin::unclear},
+    // The way to another host, or whoever is there.
+    WordOrigin{"connect", ExceptionOrigin::unclear},
+    WordOrigin{"no route to host", ExceptionOrigin::unclear},
+    WordOrigin{"is unreachable", ExceptionOrigin::unclear},
+    WordOrigin{"name or service not known", ExceptionOrigin::unclear},
+    WordOrigin{"name resolution", ExceptionOrigin::unclear},
+    WordOrigin{"heartbeat", ExceptionOrigin::unclear},
+    WordOrigin{"coordinator", ExceptionOrigin::unclear},
+    // Programs' own words for what became of others.
+    WordOrigin{"other process", ExceptionOrigin::unclear},
+    WordOrigin{"other worker", ExceptionOrigin::unclear},
+    WordOrigin{"other node", ExceptionOrigin::unclear},
+    WordOrigin{"other task", ExceptionOrigin::unclear},
+    WordOrigin{"node failed", ExceptionOrigin::unclear},
+    WordOrigin{"node died", ExceptionOrigin::unclear},
+    WordOrigin{"by node", ExceptionOrigin::unclear},
+    WordOrigin{"worker crashed", ExceptionOrigin::unclear},
+    WordOrigin{"worker died", ExceptionOrigin::unclear},
+    WordOrigin{"workers died", ExceptionOrigin::unclear},
+    WordOrigin{"child died", ExceptionOrigin::unclear},
 };
+
+// In the name of a type that no row has, whatever its library: of what others answer, or do not.
+constexpr std::array<std::string_view, 10> kTypesOfOthers = {
+    "Connect",  "Disconnect",     "Timeout",    "RPC",        "Rpc",
+    "gaierror", "IncompleteRead", "Communicat", "Rendezvous", "RankMonitor"};
 
 // What PyTorch raises of C++. In a message of another type, as of a KeyError: 'timeout', or of a
 // server that did not answer, the words of communication need not be of peers.
@@ -186,6 +214,12 @@ bool tells_of_no_number(const std::string& low) {
   });
 }
 
+bool names_others(std::string_view type) {
+  return std::any_of(kTypesOfOthers.begin(), kTypesOfOthers.end(), [&](std::string_view part) {
+    return type.find(part) != std::string_view::npos;
+  });
+}
+
 }  // namespace
 
 bool is_exception(std::string_view line) {
@@ -216,7 +250,7 @@ ExceptionOrigin origin_of_exception(std::string_view line, bool in_distributed) 
     if (row.type == type)
       return of_servers && row.origin == ExceptionOrigin::communication ? ExceptionOrigin::unclear
                                                                         : row.origin;
-  if (tells_of_no_number(low)) return ExceptionOrigin::unclear;
+  if (tells_of_no_number(low) || names_others(type)) return ExceptionOrigin::unclear;
   const bool is_pytorch = std::find(kOfPyTorch.begin(), kOfPyTorch.end(), type) != kOfPyTorch.end();
   auto found = ExceptionOrigin::own;
   for (const WordOrigin& row : kWords) {

@@ -60,7 +60,7 @@ constexpr std::string_view kRank = "  rank      : ";
 constexpr std::string_view kExitCode = "  exitcode  : ";
 constexpr std::string_view kClosing = " closing signal ";
 constexpr std::string_view kForced = "Unable to shutdown process ";
-constexpr std::string_view kOutOfMemory = "OutOfMemoryError: CUDA out of memory";
+constexpr std::string_view kOutOfMemory = " out of memory.", kOfGarbage = "more than 1EB memory";
 
 // A line without any of these says nothing by itself.
 const Needles& known_words() {
@@ -73,6 +73,7 @@ const Needles& known_words() {
     all.insert(all.end(), kBegins.begin(), kBegins.end());
     all.insert(all.end(), kTorchrun.begin(), kTorchrun.end());
     all.push_back(kThreads);
+    all.push_back(kNodeBegins);
     all.push_back(kOutOfMemory);
     for (const LogPattern& pattern : log_patterns()) all.emplace_back(pattern.needle);
     return Needles(std::move(all));
@@ -87,6 +88,13 @@ std::optional<int64_t> group_rank(std::string_view line, const LogEvent& event) 
     if (const std::string_view rest = after(line, key); rest.data() != nullptr)
       return rank_at(rest);
   return std::nullopt;
+}
+
+// "torch.OutOfMemoryError: CUDA out of memory.", or HIP, or XPU.
+bool tells_of_memory(std::string_view text) {
+  return is_exception(text) && text.find("OutOfMemoryError: ") != std::string_view::npos &&
+         text.find(kOutOfMemory) != std::string_view::npos &&
+         text.find(kOfGarbage) == std::string_view::npos;
 }
 
 }  // namespace
@@ -147,6 +155,7 @@ void LogReader::take_line(std::string_view line, int64_t rank) {
   if (is_time_alone(line) || take_section(line)) return;
   LogPrefix prefix = log_prefix(line, &hosts_);
   const bool known = known_words().any_in(line);
+  go_on_with_record(&prefix);
   see(prefix);
   if (known) see_agent(line, prefix);
   if (rank < 0) rank = section_rank_;
@@ -196,6 +205,7 @@ void LogReader::keep(LogEvent event, const LogPrefix& prefix, std::string_view t
     kept.told_twice = prefix.role_rank;
     kept.of_file = prefix.owner == LineOwner::nobody;
   }
+  see_running(event, prefix);
   const bool by_place = event.rank >= 0 && event.rank == prefix.rank;
   if (events_.size() >= kKeptMost) return;
   if (kept_[{event.local ? -2 - event.rank : event.rank, event.kind}]++ >= kKeptOfAKind) return;
@@ -224,16 +234,6 @@ void LogReader::doubt_fallen(const LogPrefix& prefix) {
 bool LogReader::tasks_are_ranks() const {
   const bool labels = std::includes(labelled_.begin(), labelled_.end(), told_.begin(), told_.end());
   return told_.empty() || labels || *told_.rbegin() <= most_task_;
-}
-
-// Of torchelastic's attempts the last counts.
-void LogReader::forget_attempt() {
-  std::erase_if(events_, [](const Kept& kept) { return kept.event.kind != world; });
-  kept_.clear();
-  tracebacks_.clear();
-  uncaught_.clear();
-  fallen_.clear();
-  unclaimed_.reset();
 }
 
 void LogReader::find_rank(std::string_view line, std::string_view needle, const LogPrefix& prefix,
@@ -266,7 +266,7 @@ void LogReader::take_assignment(std::string_view line, const LogPrefix& prefix) 
 void LogReader::take_recognized(std::string_view line, const LogPrefix& prefix) {
   if (holds_any(line, kTorchrun)) torchrun_ = line_;
   launcher_ |= holds_any(line, kTorchrunsOwn);
-  if (holds_any(line, kBegins) ||
+  if (holds_any(line, kBegins) || begins_again(line) ||
       (line.find(kThreads) != std::string_view::npos && line_ - torchrun_ < kWarningLines))
     return forget_attempt();
   auto recognized = recognize(line);
@@ -342,8 +342,7 @@ void LogReader::take_field(std::string_view line, const LogPrefix& prefix) {
     if (passing_.size() < static_cast<size_t>(kLogRankMost)) passing_[prefix.rank] = line_;
   } else if (const auto forced = after(line, kForced); forced.data() != nullptr) {
     if (killed_.size() < kKilledMost) killed_.insert(leading_number(forced).value_or(-1));
-  } else if (prefix.uncaught && is_exception(prefix.rest) &&
-             line.find(kOutOfMemory) != std::string_view::npos) {
+  } else if (prefix.uncaught && tells_of_memory(prefix.rest)) {
     take_last_line(prefix);
   } else if (line.find(kElastic) != std::string_view::npos) {
     agent_ = true;
@@ -365,7 +364,8 @@ void LogReader::take_failure(std::string_view line, const LogPrefix& prefix) {
     failure_.time = cut(time.substr(0, 40));
   } else if (const auto rank = after(line, kRank); rank.data() != nullptr) {
     failure_.rank = rank_at(rank).value_or(-1);
-    set_node_offset(failure_.rank, number_after(rank, "local_rank: "));
+    table_local_ = number_after(rank, "local_rank: ");
+    set_node_offset(failure_.rank, table_local_);
   } else if (const auto code = after(line, kExitCode);
              code.data() != nullptr && failure_.rank >= 0) {
     take_exit_code(code, prefix);
@@ -385,6 +385,7 @@ void LogReader::take_exit_code(std::string_view code, const LogPrefix& prefix) {
   failure_.by_agent = true;
   if (root_cause_ && failure_.signal == 0 && !closes_) doubt_kills();
   table_rank_ = failure_.rank;
+  if (table_local_ >= 0) take_run(failure_, table_local_);
   keep(failure_, prefix, prefix.rest);
   failure_ = {};
 }

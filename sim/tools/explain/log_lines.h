@@ -16,6 +16,7 @@ namespace lockstep {
 inline constexpr std::string_view kTraceback = "Traceback (most recent call last):";
 inline constexpr std::string_view kRichTraceback = "Traceback (most recent call last) ─";  // rich's
 inline constexpr std::string_view kRepeated = "x across cluster]";                         // Ray's
+inline constexpr std::string_view kNodeBegins = "num_local_procs=";  // DeepSpeed's launcher
 
 // Reads the lines of one file in order. Memory is bounded, whatever comes: so many events of a
 // rank and kind are kept, the first ones; texts are cut short.
@@ -61,7 +62,18 @@ class LogReader {
     int64_t lines_before = 0;  // of the same rank
   };
 
+  // Of a node's run, as torchelastic's table tells that it ended.
+  struct Run {
+    std::map<int64_t, std::string> times;  // by rank: when it ended
+    int64_t over = 0;                      // the line in which the table ends
+  };
+
   void take_line(std::string_view line, int64_t rank);
+  bool begins_again(std::string_view line);
+  void take_run(const LogEvent& failure, int64_t local);
+  void see_running(const LogEvent& event, const LogPrefix& prefix);
+  void forget_run(int64_t node);
+  void go_on_with_record(LogPrefix* prefix);
   void take_recognized(std::string_view line, const LogPrefix& prefix);
   void take_bare(const LogPrefix& prefix);
   bool take_section(std::string_view line);
@@ -137,6 +149,11 @@ class LogReader {
   int64_t wrapped_ = 0;              // lines in which the signal of the last end may still come
   int64_t table_rank_ = -1;          // of torchelastic's table: whose part was read last
   LogEvent failure_;                 // and that, as far as it was read
+  int64_t table_local_ = -1;         // its number on its node
+  std::map<int64_t, Run> runs_;      // by the first rank of their node
+  size_t forgotten_ = 0;             // events of runs that are over, the first ones
+  int64_t record_rank_ = -1;         // whose record the last line with a prefix began
+  std::set<int64_t> begun_;          // nodes of which DeepSpeed's launcher said that they begin
   bool root_cause_ = false;          // the table's last part has begun
   bool launcher_ = false;            // how processes ended is told here: the file is no rank's
   std::set<int64_t> agents_;         // labels and tags before what torchelastic's agents write

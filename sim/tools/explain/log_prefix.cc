@@ -220,6 +220,27 @@ void take_launcher(LogPrefix* prefix) {
   if (prefix->local()) prefix->rest.remove_prefix(python_record_head(prefix->rest));
 }
 
+// "[2025-01-29 08:52:44 TP3] " of sglang's schedulers, or " TP3 EP3] ", which count those of all
+// nodes. " DP1 TP3] " and " PP1 TP3] " tell places in a mesh; behind an actor's name it is one of
+// several engines.
+bool take_scheduler(std::string_view line, LogPrefix* prefix) {
+  constexpr std::string_view kForm = "[dddd-dd-dd dd:dd:dd TP";
+  if (line.size() < kForm.size()) return false;
+  for (size_t at = 0; at < kForm.size(); ++at)
+    if (kForm[at] == 'd' ? !is_digit(line[at]) : line[at] != kForm[at]) return false;
+  const std::string_view rest = line.substr(kForm.size());
+  const auto rank = rank_at(rest);
+  const size_t close = rest.find("] ");
+  const size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+  if (!rank || close == std::string_view::npos || close > 16) return false;
+  if (close != digits && !rest.substr(digits).starts_with(" EP")) return false;
+  prefix->rank = *rank;
+  prefix->owner = LineOwner::job;
+  prefix->of_record = true;
+  prefix->rest = rest.substr(close + 2);
+  return true;
+}
+
 // PyTorch's, at the line's start or behind what others put there.
 bool take_process(LogPrefix* prefix) {
   LogPrefix taken = *prefix;
@@ -238,6 +259,7 @@ bool take_process(LogPrefix* prefix) {
 
 LogPrefix log_prefix(std::string_view line, LogHosts* hosts) {
   LogPrefix prefix;
+  if (take_scheduler(line, &prefix)) return prefix;
   prefix.rest = without_wrapping(line, hosts, &prefix);
   take_launcher(&prefix);
   const LogPrefix launcher = prefix;

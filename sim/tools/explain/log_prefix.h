@@ -14,7 +14,7 @@ enum class LineOwner {
   nobody,
   node,     // torchrun's [default3]: counts one node's processes; vLLM's, one engine's
   label,    // "3: ", srun's, or a list's number
-  job,      // mpirun's [1,3]<stderr>:
+  job,      // mpirun's [1,3]<stderr>:, sglang's [2025-01-29 08:52:44 TP3]
   number,   // "[3] " of mpiexec -prepend-rank, or a step's
   process,  // PyTorch's [rank3]:
 };
@@ -27,6 +27,7 @@ struct LogPrefix {
   int64_t node_rank = -1;  // by the launcher, where the process says its rank, too
   bool role_rank = false;  // that launcher's words were "[rank3]:", too: a role of that name
   bool uncaught = false;   // [rank3]: of a Python line, by PyTorch's hook for uncaught exceptions
+  bool of_record = false;  // sglang's: lines of the same record have none
   std::string_view rest;   // the line without it
 
   bool local() const { return owner == LineOwner::node; }

@@ -15,6 +15,7 @@ namespace {
 using enum LogEventKind;
 
 constexpr std::string_view kTableTraceback = "  traceback : Traceback";
+constexpr std::string_view kHit = " hit an exception: Traceback";  // sglang's schedulers end of it
 constexpr int64_t kPassingLines = 4;  // between the words of a thread and its traceback
 
 // The frame that rich draws around the calls.
@@ -75,7 +76,7 @@ bool LogReader::begin_traceback(std::string_view line, size_t start, const LogPr
   }
   spawned_ = -1;
   traceback.uncaught =
-      owner.uncaught ||
+      owner.uncaught || (owner.of_record && owner.rest.find(kHit) != std::string_view::npos) ||
       line.find("]: Traceback", start - std::min<size_t>(start, 3)) != std::string_view::npos;
   const auto passing = passing_.find(owner.rank);
   traceback.passing = passing != passing_.end() && line_ - passing->second <= kPassingLines;
@@ -203,13 +204,13 @@ void LogReader::own_what_nobody_claims() {
   Kept *claimed = nullptr, *root = nullptr;
   for (Kept& kept : events_) {
     const LogEvent& event = kept.event;
+    if (kept.handled) continue;
     if (event.kind == ended && (event.by_agent || event.first || event.of_task)) {
       const bool same = root != nullptr && root->event.rank == event.rank;
       if (event.rank < 0 || event.local || same) continue;
       if (root != nullptr || event.code != 1 || event.signal != 0) return;
       root = &kept;
-    } else if (event.rank < 0 && !kept.handled && !kept.outlived && !event.hint &&
-               root == nullptr) {
+    } else if (event.rank < 0 && !kept.outlived && !event.hint && root == nullptr) {
       if (event.kind == LogEventKind::exception && event.own && claimed == nullptr)
         claimed = &kept;
       else if (event.kind != world && event.kind != stopped && event.kind != node_fault)

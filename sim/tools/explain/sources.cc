@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "scenarios/base/file.h"
 #include "scenarios/base/text.h"
@@ -98,6 +100,7 @@ class JobReader {
     for (const std::string& log : logs_) take_log(log, ranks);
     for (const std::string& file : error_files_) take_error_file(file);
     for (LogOf& log : nodes_.finish()) take_log(std::move(log));
+    take_last_job();
     doubt_spawned(&job_.events);
     check_traces();
     if (!errors_.empty()) return errors_;
@@ -306,8 +309,28 @@ class JobReader {
     }
     if (found != ranks.end() && found->second.of_node)
       nodes_.take(found->second, std::move(read.value()));
+    else if (const int64_t job = slurm_job_of(log); job >= 0)
+      of_jobs_.emplace(job, std::pair(log, std::move(read.value())));
     else
       take_log(std::move(read.value()));
+  }
+
+  // Who tells of ranks among those of which a later job of Slurm's tells is of a job before that.
+  void take_last_job() {
+    constexpr auto kNone = std::numeric_limits<int64_t>::max();
+    std::pair<int64_t, int64_t> later(kNone, -1), all = later;  // the first rank, and the last
+    int64_t job = -1;
+    for (auto at = of_jobs_.rbegin(); at != of_jobs_.rend(); ++at) {
+      auto& [file, read] = at->second;
+      if (std::exchange(job, at->first) != at->first) later = all;
+      const int64_t first = read.ranks.empty() ? kNone : *read.ranks.begin();
+      const int64_t last = read.ranks.empty() ? -1 : *read.ranks.rbegin();
+      all = {std::min(all.first, first), std::max(all.second, last)};
+      if (first <= later.second && last >= later.first)
+        job_.earlier.push_back(fs::path(file).filename().string());
+      else
+        take_log(std::move(read));
+    }
   }
 
   void take_log(LogOf log) {
@@ -339,6 +362,7 @@ class JobReader {
   std::vector<std::string> logs_, error_files_, traces_of_nobody_;
   std::set<std::string> packed_traces_;  // by gzip: read as streams, however much they unpack to
   NodeLogs nodes_;
+  std::multimap<int64_t, std::pair<std::string, LogOf>> of_jobs_;  // by Slurm's number
   InputErrors errors_;
   InputErrors damaged_;  // dumps and traces that nobody named
 };

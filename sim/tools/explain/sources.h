@@ -22,6 +22,7 @@ struct JobEvidence {
   std::vector<LogEvent> events;      // of a file in the order of its lines
   std::set<int64_t> logged;          // ranks whose log is there, whatever it holds
   int64_t logs = 0;                  // files of text
+  std::vector<std::string> earlier;  // Slurm's output of jobs before the last one
   std::vector<std::string> ignored;  // files of folders that are neither
   std::vector<std::string> damaged;  // dumps of folders that could not be read, and why
   std::vector<ChakraTrace> chakra;   // in the order of their names
