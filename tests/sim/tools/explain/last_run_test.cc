@@ -80,6 +80,15 @@ TEST(LastRun, TablesOfSeveralNodesAreOfOne) {
         {1}}});
 }
 
+TEST(LastRun, TablesOfAnotherDayAreOfAnotherRun) {
+  const std::string second =
+      "  time      : 2025-02-20_09:00:01\n  rank      : 9 (local_rank: 1)\n"
+      "  exitcode  : -11 (pid: 9)\n";
+  expect_as_written(
+      {{"of other nodes", kFirstRun + table_of_run(second), {9}},
+       {"of one hour", kFirstRun + table_of_run(part_of_run(9, 1, -11, "17:36:20"))}});
+}
+
 TEST(LastRun, DeepSpeedsLauncherSaysThatANodeBegins) {
   const auto begins = [](int64_t node) {
     return fmt::format(
