@@ -357,21 +357,15 @@ class FlightAttribution {
     for (const int64_t rank : finding_.candidates) finding_.victims.erase(rank);
   }
 
-  bool waits_alone(const GroupRecord& group) const {
-    RankSet waiting = transfers_.waiting;
-    for (const auto& [rank, where] : waiting_) waiting.insert(rank);
-    const RankSet& all = group.members;
-    return static_cast<int64_t>(all.size()) < ranks_ &&
-           std::includes(all.begin(), all.end(), waiting.begin(), waiting.end());
-  }
-
   // Where most of a group did not come, or half of it and nobody else waits, who came may have been
   // wrong to: a call that the others do not make, or steps that they do not have.
   void doubt_for_many() {
+    RankSet waiting = transfers_.waiting;
+    for (const auto& [rank, where] : waiting_) waiting.insert(rank);
     for (const auto& [name, ranks] : never_in_) {
       const GroupRecord& group = groups_.at(name);
       const size_t came = group.members.size() - ranks.size();
-      const bool half = ranks.size() == came && waits_alone(group);
+      const bool half = ranks.size() == came && nobody_else_waits(waiting, ranks, group, groups_);
       if (group.gloo || (ranks.size() <= came && !half)) continue;
       RankSet few;
       for (const int64_t rank : ranks) few.merge(RankSet(missed_.at(rank).others));

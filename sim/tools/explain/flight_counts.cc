@@ -37,6 +37,21 @@ RankSet of_other_moments(const std::map<std::string, GroupRecord>& groups) {
   return others;
 }
 
+bool nobody_else_waits(const RankSet& waiting, const RankSet& absent, const GroupRecord& group,
+                       const std::map<std::string, GroupRecord>& groups) {
+  const auto within = [&](const RankSet& ranks) {
+    return std::includes(group.members.begin(), group.members.end(), ranks.begin(), ranks.end());
+  };
+  return within(waiting) && std::any_of(groups.begin(), groups.end(), [&](const auto& one) {
+           const auto& status = one.second.status;
+           return !within(one.second.members) &&
+                  std::any_of(absent.begin(), absent.end(), [&](int64_t rank) {
+                    const auto of_rank = status.find(rank);
+                    return of_rank != status.end() && of_rank->second.completed > 0;
+                  });
+         });
+}
+
 std::string whether_too_many(const RankSet& few, const RankSet& many, const std::string& name,
                              const GroupRecord& group) {
   const bool half = 2 * many.size() == group.members.size();

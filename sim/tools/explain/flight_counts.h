@@ -14,6 +14,10 @@ namespace lockstep {
 RankSet of_other_moments(const std::map<std::string, GroupRecord>& groups);
 std::string whether_same_moment(const RankSet& others);
 
+// Does nobody wait outside of `group`, with whom `absent`, ranks of the group, were in a collective
+// before?
+bool nobody_else_waits(const RankSet& waiting, const RankSet& absent, const GroupRecord& group,
+                       const std::map<std::string, GroupRecord>& groups);
 // Whether `few` were wrong to come, or `many` to stop.
 std::string whether_too_many(const RankSet& few, const RankSet& many, const std::string& name,
                              const GroupRecord& group);

@@ -66,6 +66,7 @@ class LogReader {
   struct Run {
     std::map<int64_t, std::string> times;  // by rank: when it ended
     int64_t over = 0;                      // the line in which the table ends
+    int64_t second = -1;                   // since 1970, by the table
   };
 
   void take_line(std::string_view line, int64_t rank);
@@ -73,6 +74,7 @@ class LogReader {
   void take_run(const LogEvent& failure, int64_t local);
   void see_running(const LogEvent& event, const LogPrefix& prefix);
   void forget_run(int64_t node);
+  void forget_old_runs(int64_t second);
   void go_on_with_record(LogPrefix* prefix);
   void take_recognized(std::string_view line, const LogPrefix& prefix);
   void take_bare(const LogPrefix& prefix);

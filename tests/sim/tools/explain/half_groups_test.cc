@@ -73,6 +73,16 @@ TEST(HalfGroups, WhereTheRestOfTheJobWaitsTheOneThatDidNotComeIsNamed) {
   EXPECT_EQ(found.guilty, RankSet{3});
 }
 
+TEST(HalfGroups, WhoNeverMeetsTheRestIsNamed) {
+  auto job = job_of_pairs(3);
+  for (FlightDump& dump : job) {
+    std::erase_if(dump.entries, [](const FlightEntry& entry) { return entry.group == "0"; });
+    dump.status["0"] = {-1, -1};
+  }
+  enter_call(&job[2], "2", 4, false);
+  EXPECT_EQ(attribute(job).guilty, RankSet{3});
+}
+
 TEST(HalfGroups, OfAJobOfTwoRanksThereIsNoRest) {
   auto job = job_of_pairs(1);
   enter_call(&job[0], "0", 4, false);

@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 // Logs to which one run after another was written, as a loop of a shell does it: whoever ended in
-// an earlier one is not to blame for the last.
+// an earlier one is not to blame for the last. And whose an exception, or a record, is.
 
 std::string raised_in_run(int64_t rank, const std::string& last) {
   return fmt::format(
@@ -80,6 +80,15 @@ TEST(LastRun, TablesOfSeveralNodesAreOfOne) {
         {1}}});
 }
 
+TEST(LastRun, TablesOfAnotherDayAreOfAnotherRun) {
+  const std::string second =
+      "  time      : 2025-02-20_09:00:01\n  rank      : 9 (local_rank: 1)\n"
+      "  exitcode  : -11 (pid: 9)\n";
+  expect_as_written(
+      {{"of other nodes", kFirstRun + table_of_run(second), {9}},
+       {"of one hour", kFirstRun + table_of_run(part_of_run(9, 1, -11, "17:36:20"))}});
+}
+
 TEST(LastRun, DeepSpeedsLauncherSaysThatANodeBegins) {
   const auto begins = [](int64_t node) {
     return fmt::format(
@@ -120,7 +129,7 @@ TEST(LastRun, JobsThatTellOfOtherRanksMayBeItsNodes) {
 }
 
 // What a rank raises because of others names these in many ways.
-TEST(LastRun, ExceptionsThatTellOfOthersAreNotTheRanksOwn) {
+TEST(OwnOrOthers, ExceptionsThatTellOfOthersAreNotTheRanksOwn) {
   for (const char* last :
        {"OSError: [Errno 113] No route to host", "OSError: [Errno 101] Network is unreachable",
         "socket.gaierror: [Errno -2] Name or service not known",
@@ -144,7 +153,7 @@ TEST(LastRun, ExceptionsThatTellOfOthersAreNotTheRanksOwn) {
     EXPECT_EQ(origin_of_exception(last, false), ExceptionOrigin::own) << last;
 }
 
-TEST(LastRun, MemoryIsItsOwnOnAnyDevice) {
+TEST(OwnOrOthers, MemoryIsItsOwnOnAnyDevice) {
   for (const char* device : {"CUDA", "HIP", "XPU"}) {
     const std::string last = fmt::format(
         "[rank3]: torch.OutOfMemoryError: {} out of memory. Tried to allocate ", device);
@@ -162,7 +171,7 @@ std::string sglang_scheduler(const std::string& whose, const std::string& last) 
          last + "\n\n[2025-01-29 08:52:45] Received sigquit from a child process.\n";
 }
 
-TEST(LastRun, SglangsSchedulersSayWhoseARecordIs) {
+TEST(SglangRecords, SchedulersSayWhoseTheyAre) {
   const std::string memory = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.";
   const std::string lost =
       "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.4]:4";
