@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 // Still more of what jobs of strangers printed: the needed lines, in the form in which the program
-// writes them, with the numbers of the thread.
+// writes them; ranks, dates and counts are the thread's where it shows them.
 
 constexpr const char* kGroupOfAll = "PG ID 0 PG GUID 0(default_pg)";
 
