@@ -113,6 +113,23 @@ class Terms(ScriptTest):
         self.assertIn(f"is given what torch.bincount makes of each rank's own samples before the training, at train.py:{line}", said)
         self.verified(loaded(CLASSES.format(batches="[(x, y)]"), weighted), 0)
 
+    def test_a_sum_over_ranks_that_the_loss_is_given(self):
+        after = "own = out.detach().mean(0)\n    dist.all_reduce(own)\n    centre = 0.9 * centre + 0.1 * own{divided}"
+        text = loaded("centre = torch.zeros(3)", "out = model(x)\n    loss = F.cross_entropy(out - centre, y)", after)
+        said = self.verified(text.replace("{divided}", ""), 1, "--drill")
+        self.assertIn("fail: step 2, gradient of 0.weight\n      cause other_numbers: ", said)
+        line = line_of(text, "own = ")
+        self.assertIn(f"is given what torch.Tensor.mean makes at train.py:{line}, which is alike on all ranks but not that of one device", said)
+        self.verified(text.replace("{divided}", " / world"), 0)
+
+    def test_rows_that_meet_a_mean_of_each_rank_s_own(self):
+        for mean in ("out.mean(0)", "out.mean()"):
+            text = script(loss=f"(1 - F.cosine_similarity(out - {mean}, y[mine], dim=1)).mean()")
+            said = self.verified(text, 1, "--drill")
+            self.assertIn("cause own_batch: ", said)
+            line = line_of(text, "cosine_similarity")
+            self.assertIn(f"is given what torch.Tensor.mean makes of each rank's own batch, at train.py:{line}", said)
+
     def test_labels_that_lack_the_rank_s_offset(self):
         gathered = "import torch.distributed.nn, torch, "
         loss = "F.cross_entropy(out @ torch.cat(torch.distributed.nn.functional.all_gather(y[mine])).T, torch.arange(4){offset})"
@@ -146,7 +163,7 @@ class Terms(ScriptTest):
         self.verified(text.replace("{summed}", "dist.all_reduce(gradient)"), 0)
 
     def test_a_capacity_of_each_rank_s_own_batch(self):
-        text = script(before="keep = (x[mine, 0] > 0).cumsum(0) % 2 == 1",
+        text = script(before="keep = (x[mine, 0] > 0).cumsum(0) <= 3",
                       loss="F.mse_loss(torch.where(keep[:, None], out, torch.zeros(())), y[mine])")
         said = self.verified(text, 1, "--drill")
         self.assertIn("cause own_batch: ", said)

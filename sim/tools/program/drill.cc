@@ -34,6 +34,7 @@ class DrillJudge {
   bool start();  // true once something was found, as in all that follow
   bool forward();
   bool forward_of(const DrillOutput& output);
+  void take_wrong(const DrillOutput& output);
   bool given_fits(size_t call, bool means = false) const;
   GivenCalls given_of(size_t call) const;
   std::optional<ScalarFactors> factors_of(size_t call) const;
@@ -214,6 +215,27 @@ std::optional<DrillTerm> DrillJudge::summed_term(size_t call) const {
   return found;
 }
 
+// The first output that does not fit, and what may have made it so.
+void DrillJudge::take_wrong(const DrillOutput& output) {
+  found_.stage = DrillStage::forward;
+  found_.place = place_of(of_rank_0(output.first));
+  found_.call = aligned_.calls[output.first].one;
+  found_.given_fits = given_fits(output.first);
+  found_.of_means = given_fits(output.first, true);
+  found_.whole = differing_whole(given_of(output.first));
+  found_.factors = factors_of(output.first);
+  const auto mean = input_that(output.first, is_of_own_samples);
+  if (mean && found_.given_fits && input_that(output.first, is_rows))
+    found_.own_mean = place_of(of_rank_0(*mean));
+  found_.summed_term = summed_term(output.first);
+  found_.lacks_offset = lack_offset(given_of(output.first));
+  found_.takes_sums = reduction_factor() == 1;
+  found_.numbers = differing_numbers(given_of(output.first));
+  take_tensors(outputs(output), of_one(output.first).outputs[output.second]);
+  if (aligned_.parting && aligned_.parting->before <= aligned_.calls[output.first].one)
+    found_.parting = aligned_.parting;
+}
+
 bool DrillJudge::forward_of(const DrillOutput& output) {
   const DrillTensor& one = of_one(output.first).outputs[output.second];
   DrillRelations& fits = relations_[output];
@@ -231,20 +253,7 @@ bool DrillJudge::forward_of(const DrillOutput& output) {
   if (!fits.empty()) return ++found_.compared, false;
   if (may_fit(outputs(output), one)) return ++found_.skipped, false;
   if (one.rows && one.rows->size() == 2 && one.shape.empty()) found_.ratio.reset();  // no wonder
-  found_.stage = DrillStage::forward;
-  found_.place = place_of(of_rank_0(output.first));
-  found_.call = aligned_.calls[output.first].one;
-  found_.given_fits = given_fits(output.first);
-  found_.of_means = given_fits(output.first, true);
-  found_.whole = differing_whole(given_of(output.first));
-  found_.factors = factors_of(output.first);
-  found_.summed_term = summed_term(output.first);
-  found_.lacks_offset = lack_offset(given_of(output.first));
-  found_.takes_sums = reduction_factor() == 1;
-  found_.numbers = differing_numbers(given_of(output.first));
-  take_tensors(outputs(output), one);
-  if (aligned_.parting && aligned_.parting->before <= aligned_.calls[output.first].one)
-    found_.parting = aligned_.parting;
+  take_wrong(output);
   return true;
 }
 

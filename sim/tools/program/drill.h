@@ -56,6 +56,7 @@ struct DrillFinding {
                                         // what it was given, which is another on one device
   std::optional<ScalarFactors> factors;  // of forward
   std::optional<DrillTerm> summed_term;  // of forward
+  std::optional<DrillPlace> own_mean;    // of forward: what made a mean that meets rows of samples
   bool lacks_offset = false;             // of forward: indices that it is given
   bool takes_sums = false;               // of forward: the program divides no sum over ranks
   std::optional<GivenNumbers> numbers;   // of forward; of backward, if one operator had the input

@@ -143,6 +143,11 @@ ProgramCause cause_of_update(const DrillFinding& drilled, const ProgramStep& of_
   return is_about(*drilled.ratio, 1 / ranks) ? ProgramCause::divided_twice : ProgramCause::unknown;
 }
 
+// As a sum over ranks that should have been divided.
+bool is_shared_whole(const DrillFinding& drilled) {
+  return drilled.whole && drilled.whole->shared && !drilled.whole->place.function.empty();
+}
+
 ProgramCause cause_of_operator(const DrillFinding& drilled, const ProgramStep& of_rank_0) {
   const std::string& function = drilled.place.function;
   if (!drilled.comm_hook.empty()) return ProgramCause::hook_beyond_bound;
@@ -162,12 +167,14 @@ ProgramCause cause_of_operator(const DrillFinding& drilled, const ProgramStep& o
       return cause;
   if (drilled.whole && drilled.whole->place.function.ends_with(".batch_norm"))
     return ProgramCause::local_batch_norm;
+  if (is_shared_whole(drilled)) return ProgramCause::other_numbers;
   if (drilled.whole && !drilled.whole->place.function.empty())
     return drilled.whole->kept ? ProgramCause::own_constants : ProgramCause::own_batch;
   if (!drilled.given_fits) return ProgramCause::unknown;
   if (drilled.lacks_offset) return ProgramCause::indices_without_offset;
   if (drilled.numbers && !drilled.numbers->shared) return ProgramCause::own_numbers;
   if (function.ends_with(".batch_norm")) return ProgramCause::local_batch_norm;
+  if (drilled.own_mean) return ProgramCause::own_batch;
   const bool other_shape = drilled.shape != drilled.one_shape && !drilled.distance;
   if (other_shape || mixes_samples(function)) return ProgramCause::own_batch;
   if (drilled.whole) return ProgramCause::own_constants;
@@ -182,6 +189,10 @@ std::string words_of_operator(const DrillFinding& drilled, ProgramCause cause) {
     return factors_text(*drilled.factors, cause);
   if (cause == ProgramCause::loss_scaled_apart || cause == ProgramCause::mean_of_means)
     return drilled.factors ? factors_text(*drilled.factors, cause) : "";
+  if (cause == ProgramCause::other_numbers && is_shared_whole(drilled))
+    return fmt::format(
+        "; {} is given what {} makes at {}, which is alike on all ranks but not that of one device",
+        drilled.place.function, drilled.whole->place.function, drilled.whole->place.line);
   if (cause == ProgramCause::own_numbers || cause == ProgramCause::other_numbers)
     return fmt::format("; {} is given {:.4g}, and on one device {:.4g}", drilled.place.function,
                        fmt::join(drilled.numbers->ranks, ", "), drilled.numbers->one);
@@ -197,6 +208,9 @@ std::string words_of_operator(const DrillFinding& drilled, ProgramCause cause) {
   if (cause == ProgramCause::own_constants)
     return fmt::format("; {} is given it", drilled.place.function);
   const bool of_batch = cause == ProgramCause::own_batch || cause == ProgramCause::local_batch_norm;
+  if (of_batch && drilled.own_mean)
+    return fmt::format("; {} is given what {} makes of each rank's own batch, at {}",
+                       drilled.place.function, drilled.own_mean->function, drilled.own_mean->line);
   if (!of_batch || !drilled.whole || drilled.whole->place.function.empty()) return "";
   return fmt::format("; {} is given what {} makes of each rank's own batch, at {}",
                      drilled.place.function, drilled.whole->place.function,

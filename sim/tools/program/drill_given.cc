@@ -52,12 +52,15 @@ bool belongs(const DrillTensors& ranks, const DrillTensor& one) {
          may_fit(ranks, one);
 }
 
+bool alike_on_ranks(const DrillTensors& ranks) {
+  return std::all_of(ranks.begin(), ranks.end(), [&](const DrillTensor* rank) {
+    return rank->shape == ranks[0]->shape && rank->rows == ranks[0]->rows;
+  });
+}
+
 // Whatever the order of its elements, the ranks' are not those of one device, nor alike.
 bool is_of_each_rank(const DrillTensors& ranks, const DrillTensor& one) {
-  const auto alike = [&](const DrillTensor* rank) {
-    return rank->shape == ranks[0]->shape && rank->rows == ranks[0]->rows;
-  };
-  return !std::all_of(ranks.begin(), ranks.end(), alike) && !fits(fit_elements(ranks, one, 1, 0)) &&
+  return !alike_on_ranks(ranks) && !fits(fit_elements(ranks, one, 1, 0)) &&
          !fits(fit_all_elements(ranks, one, 0));
 }
 
@@ -136,7 +139,9 @@ std::optional<DifferingWhole> differing_whole(const GivenCalls& calls) {
     if (ranks.size() < calls.ranks.size()) return std::nullopt;  // they were given other things
     const DrillWhole& whole = calls.one->wholes[i];
     if (belongs(ranks, whole.value)) continue;
-    const DifferingWhole found{{whole.function, "", "", whole.line}, whole.kept};
+    const DifferingWhole found{{whole.function, "", "", whole.line},
+                               whole.kept,
+                               whole.value.rows && alike_on_ranks(ranks)};
     if (!whole.function.empty()) return found;
     if (!kept && is_of_each_rank(ranks, whole.value)) kept = found;
   }

@@ -15,7 +15,8 @@ struct GivenCalls {
 
 struct DifferingWhole {
   DrillPlace place;
-  bool kept = false;  // since before the training
+  bool kept = false;    // since before the training
+  bool shared = false;  // by all ranks
 };
 
 // Where something without a gradient comes from that was made of a batch as a whole, and is neither

@@ -24,6 +24,12 @@ bool is_only_mean(const DrillRelations& relations) {
   return is_mean(relations) && !is_sum(relations);
 }
 
+bool is_rows(const DrillRelations& relations) { return has(relations, DrillRelation::rows); }
+bool is_of_own_samples(const DrillRelations& relations) {
+  return (is_mean(relations) || is_sum(relations)) && !is_rows(relations) &&
+         !has(relations, DrillRelation::equal);
+}
+
 std::optional<DrillFit> forward_fit(DrillRelation relation, const DrillTensors& ranks,
                                     const DrillTensor& one, const std::vector<double>& shares,
                                     double floor) {

@@ -23,6 +23,9 @@ bool is_sum(const DrillRelations& relations);
 // And nothing that could as well be the other.
 bool is_only_sum(const DrillRelations& relations);
 bool is_only_mean(const DrillRelations& relations);
+bool is_rows(const DrillRelations& relations);
+// A mean or a sum of each rank's samples, and nothing that all ranks could share.
+bool is_of_own_samples(const DrillRelations& relations);
 
 // `shares`: of the samples, each rank's.
 std::optional<DrillFit> forward_fit(DrillRelation relation, const DrillTensors& ranks,

@@ -99,6 +99,39 @@ TEST(ProgramEvidence, ModelsAndBuffersOfEachRanksOwnAreTold) {
   EXPECT_EQ(judge_one_device(ranks, made(0, 1)).cause, ProgramCause::changed_before_sum);
 }
 
+TEST(ProgramEvidence, AFrozenModelThatOneDeviceHasOtherwiseIsTold) {
+  Ranks ranks = two();
+  ProgramRank one = made(0, 1);
+  for (ProgramRank& rank : ranks) {
+    rank.steps[1].grads[0] = sum(kWeightGradient, 0.3, kBias);
+    rank.steps[1].untrained_sketch = kBias;
+  }
+  EXPECT_EQ(judge_one_device(ranks, one).cause, ProgramCause::unknown) << "it called none";
+  one.steps[1].untrained_sketch = sum(kBias, 1e-14, kBias);
+  EXPECT_EQ(judge_one_device(ranks, one).cause, ProgramCause::unknown) << "alike";
+  one.steps[1].untrained_sketch = sum(kBias, 1e-3, kWeights);
+  EXPECT_EQ(judge_one_device(ranks, one).cause, ProgramCause::other_frozen_model);
+  ranks[0].steps[1].untrained = "x";
+  ranks[1].steps[1].untrained = "y";
+  EXPECT_EQ(judge_one_device(ranks, one).cause, ProgramCause::own_frozen_model);
+}
+
+TEST(ProgramEvidence, GradientsThatAreAsManyTimesAsRanksNeedNoSamples) {
+  Ranks ranks = two();
+  ProgramRank one = made(0, 1);
+  one.steps[1].samples.clear();
+  for (ProgramRank& rank : ranks) {
+    rank.steps[1].samples.clear();
+    rank.steps[1].grads = {sum(kWeightGradient, 1, kWeightGradient),
+                           sum(kBiasGradient, 1, kBiasGradient)};
+  }
+  const ProgramFinding found = judge_one_device(ranks, one);
+  EXPECT_EQ(found.verdict, Verdict::fail);
+  EXPECT_EQ(found.cause, ProgramCause::not_divided);
+  for (ProgramRank& rank : ranks) rank.steps[1].grads[1] = kBiasGradient;
+  EXPECT_EQ(judge_one_device(ranks, one).verdict, Verdict::inconclusive) << "not all of them";
+}
+
 TEST(ProgramEvidence, AMultipleOfTheWholeIsTheSumOfAllRanksWhateverTheGroups) {
   Ranks ranks = two();
   for (ProgramRank& rank : ranks) {

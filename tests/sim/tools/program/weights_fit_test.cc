@@ -115,6 +115,9 @@ TEST(DrillCause, FactorsOfRanksAndWhatAnOperatorIsGivenAreTold) {
   EXPECT_EQ(given.cause, ProgramCause::own_batch);
   EXPECT_NE(given.words.find("torch.Tensor.mean makes of each rank's own batch, at train.py:3"),
             std::string::npos);
+  drilled.whole->shared = true;
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::other_numbers);
+  drilled.whole->shared = false;
   drilled.whole->kept = true;
   const ProgramFinding kept = with_cause(drilled, {}, wrong);
   EXPECT_EQ(kept.cause, ProgramCause::own_constants);
