@@ -39,7 +39,8 @@ UnseenSlower unseen_slower(const CostModel& said, int64_t fitted_ranks) {
   if (fitted_ranks > 1) return slower;
   slower.cores = kUnseenSlower;
   slower.link = network_slower(said.link, fitted_ranks);
-  if (said.ranks_per_host > 1) slower.link = shares_cores(said) ? kUnseenSlower : kMostSlower;
+  const bool is_pci_express = said.cores_per_host > 0 || said.ranks_per_switch > 0;
+  if (said.ranks_per_host > 1) slower.link = is_pci_express ? kUnseenSlower : kMostSlower;
   return slower;
 }
 

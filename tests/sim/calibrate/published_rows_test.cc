@@ -37,9 +37,8 @@ std::vector<std::string> gpt(int64_t layers, int64_t width, int64_t vocabulary, 
   return sets;
 }
 
-std::vector<std::string> transformer_xl() {
-  return {R"(/model={"kind": "parameters", "file": ")" + kFolder +
-              R"(transformer_xl_parameters.json"})",
+std::vector<std::string> parameters(const std::string& name) {
+  return {R"(/model={"kind": "parameters", "file": ")" + kFolder + name + R"(_parameters.json"})",
           R"(/data={"kind": "randn", "samples": 4096, "features": 1, "targets": 1})",
           R"(/loss={"kind": "mse"})"};
 }
@@ -57,9 +56,9 @@ std::vector<Case> cases() {
       {"bert_large_amp_512_dgx_a100", "dgx_a100", tokens(bert, 30528, 512), 0.02},
       {"resnet50_tf32_dgx_a100", "dgx_a100", {R"(/model={"kind": "resnet50"})"}, 0.02},
       {"resnet50_fp32_dgx_v100", "dgx_v100", {R"(/model={"kind": "resnet50"})"}, 0.02},
-      {"transformer_xl_tf32_dgx_a100", "dgx_a100", transformer_xl(), 0.02},
-      {"transformer_xl_amp_dgx_a100", "dgx_a100", transformer_xl(), 0.021},
-      {"transformer_xl_fp32_v100", "machine_v100_mesh", transformer_xl(), 0.04},
+      {"transformer_xl_tf32_dgx_a100", "dgx_a100", parameters("transformer_xl"), 0.02},
+      {"transformer_xl_amp_dgx_a100", "dgx_a100", parameters("transformer_xl"), 0.021},
+      {"transformer_xl_fp32_v100", "machine_v100_mesh", parameters("transformer_xl"), 0.04},
       {"bart_tf32_128_dgx_a100", "dgx_a100", tokens(bart, 50265, 128), 0.015},
       {"resnet152_p2", "machine_p2", {R"(/model={"kind": "resnet152"})"}, 0.01},
       {"alexnet_p2", "machine_p2", {R"(/model={"kind": "alexnet"})"}, 0.08},
@@ -71,6 +70,11 @@ std::vector<Case> cases() {
       {"bert_base_mxnet_fp32_64_v100", "machine_v100_edr",
        tokens(R"({"kind": "bert", "vocabulary": 30522, "width": 768, "layers": 12})", 30522, 128),
        0.03},
+      {"ssd_tf32_64_dgx_a100", "dgx_a100", parameters("ssd"), 0.015},
+      {"jasper_fp32_32_v100", "dgx_v100", parameters("jasper"), 0.015},
+      {"paddle_bert_amp_128_dgx_a100", "dgx_a100", tokens(bert, 30528, 128), 0.055},
+      {"mpt_30b_large_h100", "dgx_h100", gpt(48, 7168, 50368, 2048), 0.028},
+      {"resnet101_pcie_roce", "machine_pcie_roce", {R"(/model={"kind": "resnet101"})"}, 0.02},
       {"vgg16_amp_rtx3090",
        "machine_rtx3090",
        {R"(/model={"kind": "vgg16"})", R"(/comm_hook={"kind": "fp16"})"},

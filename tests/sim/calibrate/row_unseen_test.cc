@@ -113,6 +113,9 @@ TEST(RowUnseen, LinksMayBeThoseOfPciExpress) {
   CostModel shared = nvlink;
   shared.cores_per_host = 1;
   EXPECT_EQ(unseen_slower(shared, 1).link, kUnseenSlower);
+  CostModel switches = nvlink;
+  switches.ranks_per_switch = 4;
+  EXPECT_EQ(unseen_slower(switches, 1).link, kUnseenSlower);
 }
 
 }  // namespace

@@ -281,6 +281,30 @@ TEST(OptionUses, WhatAMachineSaysInVainIsTold) {
   EXPECT_THAT(notes(R"(, "noise": "normal:0.1")", seeded), IsEmpty());
 }
 
+// Of a machine by its word parameters are gathered in NCCL's rings, unless somebody asks for more.
+TEST(OptionUses, AnAlgorithmIsOfGathersToo) {
+  SimulateVerb verb;
+  verb.machine = "dgx_h100";
+  EXPECT_TRUE(machine_of(verb).value().flat_gathers);
+  verb.algorithm = "hierarchical";
+  EXPECT_FALSE(machine_of(verb).value().flat_gathers);
+}
+
+TEST(OptionUses, HostsCountWhereRanksShareSwitches) {
+  SimulateVerb verb;
+  verb.machine = testing::TempDir() + "/machine_of_switches.json";
+  verb.ranks_per_host = 2;
+  const auto write = [&](const std::string& keys) {
+    write_atomically(verb.machine, R"({"format": "lockstep_machine", "version": 1,
+      "ranks_per_host": 4, "core_mb_per_s": 100)" +
+                                       keys + "}");
+  };
+  write(R"(, "ranks_per_switch": 2)");
+  EXPECT_THAT(refusal(verb, emulated()), IsEmpty());
+  write("");
+  EXPECT_THAT(refusal(verb, emulated()), HasSubstr("takes what it takes without it"));
+}
+
 }  // namespace
 
 }  // namespace lockstep
