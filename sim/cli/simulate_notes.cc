@@ -50,14 +50,17 @@ void note_timeouts(const RunPlan& plan, const SimulatedAs& as, SimulatedLine* li
 }
 
 void note_machine(const MachineModel& machine, const Job& job, SimulatedLine* line) {
+  // As the scenario says it, before its ranks wait for the slowest.
+  const double ns_per_ms = 1e6 * slowest_of(job.ranks, machine.rank_spread);
   if (machine.accuracy && !accuracy_of(machine, job))
     line->notes.push_back(fmt::format(
         "how far the machine's steps are off is known of compute of {:.6g} + {:.6g} ms alone, and "
         "this is {:.6g} + {:.6g}: --set /compute/forward_ms={:.6g} --set /compute/backward_ms="
         "{:.6g}",
         machine.accuracy->forward_ms, machine.accuracy->backward_ms,
-        static_cast<double>(job.forward_ns) * 1e-6, static_cast<double>(job.backward_ns) * 1e-6,
-        machine.accuracy->forward_ms, machine.accuracy->backward_ms));
+        static_cast<double>(job.forward_ns) / ns_per_ms,
+        static_cast<double>(job.backward_ns) / ns_per_ms, machine.accuracy->forward_ms,
+        machine.accuracy->backward_ms));
   if (const std::string words = outside_measured(job); !words.empty()) line->notes.push_back(words);
   for (const std::string& words : unused_keys(machine, job.cost.algorithm))
     line->notes.push_back(words);

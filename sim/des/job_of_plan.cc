@@ -264,7 +264,8 @@ InputErrors fill_units(const RunPlan& plan, const MachineModel& machine, Planned
   if (!holds_parts(plan.scenario)) return {};
   Job& job = planned->job;
   if (job.cost.algorithm != Algorithm::hierarchical) {
-    if (machine.algorithm && !is_ring(*machine.algorithm) && job.cost.tables.empty())
+    if (machine.algorithm && !is_ring(*machine.algorithm) && !machine.flat_gathers &&
+        job.cost.tables.empty())
       planned->notes.push_back(fmt::format(
           "the machine's algorithm {} is one of all-reduces: parameters are gathered and gradients "
           "reduced in rings",

@@ -144,6 +144,21 @@ TEST(Simulate, AMachineWithOtherLinksWasNeverCompared) {
   EXPECT_THAT(other.why_not_compared, HasSubstr("--bandwidth-mb-per-s"));
 }
 
+// Whatever the ranks whose slowest all wait for: one note, with numbers that the scenario has.
+TEST(Simulate, ComputeThatWasNeverComparedIsTheScenarios) {
+  SimulateVerb verb;
+  verb.machine = testing::TempDir() + "compared_compute.json";
+  std::ofstream(verb.machine) << R"({"format": "lockstep_machine", "version": 1,
+      "rank_spread": 0.015,
+      "accuracy": {"step_error": 0.01, "forward_ms": 110, "backward_ms": 220}})";
+  const auto plans = plans_of("stragglers/emulated_resnet50.json");
+  for (const int64_t ranks : {4, 16}) {
+    verb.ranks = ranks;
+    const auto notes = simulated(verb, {plans.front()}).lines.front().notes;
+    EXPECT_THAT(notes, testing::Contains(HasSubstr("this is 100 + 200: ")));
+  }
+}
+
 TEST(Simulate, SizesThatWereNotMeasuredAreTold) {
   SimulateVerb verb;
   verb.machine = testing::TempDir() + "measured_machine.json";

@@ -17,6 +17,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 // Two ranks, 1 ns a byte: a unit of 2,000 bytes takes 1 us to gather, and as long to reduce. Two
 // blocks of 2 us forward and 4 us backward each; the root has nothing.
@@ -295,7 +296,9 @@ TEST(UnitsOfPlan, AreGatheredInOneRingOverAllNics) {
   const auto cost_of = [&](const std::vector<std::string>& sets) {
     SimulatedAs as;
     as.ranks = 32;
-    return job_of_plan(gpt(sets).value().front(), machine, as).value().job.cost;
+    const auto planned = job_of_plan(gpt(sets).value().front(), machine, as);
+    EXPECT_THAT(planned.value().notes, IsEmpty()) << "as the machine says";
+    return planned.value().job.cost;
   };
   const CostModel units = cost_of({});
   EXPECT_EQ(units.algorithm, Algorithm::ring);
