@@ -139,9 +139,9 @@ std::optional<DifferingWhole> differing_whole(const GivenCalls& calls) {
     if (ranks.size() < calls.ranks.size()) return std::nullopt;  // they were given other things
     const DrillWhole& whole = calls.one->wholes[i];
     if (belongs(ranks, whole.value)) continue;
-    const DifferingWhole found{{whole.function, "", "", whole.line},
-                               whole.kept,
-                               whole.value.rows && alike_on_ranks(ranks)};
+    const bool shared = whole.value.rows && whole.value.shape == ranks[0]->shape &&
+                        alike_on_ranks(ranks);  // rows of samples may be alike by chance
+    const DifferingWhole found{{whole.function, "", "", whole.line}, whole.kept, shared};
     if (!whole.function.empty()) return found;
     if (!kept && is_of_each_rank(ranks, whole.value)) kept = found;
   }
