@@ -96,7 +96,10 @@ def untrained(recorder):
     params = [param for module in recorder.called.values() for param in module.parameters()
               if id(param) not in known and not is_shard(param) and param.device.type == "cpu"]
     few = 0 < sum(param.numel() for param in params) <= MOST_CONSTANTS
-    return {"untrained": digest(params) if few else "", "untrained_sketch": sketch_of_all(params) if few else None}
+    own = digest(params) if few else ""
+    if own != recorder.untrained[0]:  # most of them stay as they are
+        recorder.untrained = own, sketch_of_all(params) if few else None
+    return {"untrained": own, "untrained_sketch": recorder.untrained[1]}
 
 
 def name_parameters(recorder, module):

@@ -83,6 +83,7 @@ class Recorder:
         self.seen = set()  # numbers of models that were noted
         self.spare = {}  # of untouched.py: memory for copies of gradients, by a parameter's id
         self.left = {}  # by the number of an optimizer: a hash of the parameters that it left
+        self.untrained = "", None  # hash and sketch of models that nothing trains, as of the last step
         self.made = []  # optimizers, as weak references
         self.had_gradients = set()  # parameters that an optimizer found with one, by id
         self.depth = 0  # of modules' calls under way
