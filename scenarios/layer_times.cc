@@ -83,7 +83,7 @@ Expected<LayerTimes> layer_times(const Scenario& scenario) {
   const auto data = data_shape(scenario.data);
   const auto manifest =
       manifest_of(scenario.model, scenario.dtype, data ? data->input : std::vector<int64_t>{});
-  LOCKSTEP_CHECK(manifest.has_value(), "layers of model " + scenario.model.kind);
+  LOCKSTEP_CHECK(manifest != nullptr, "layers of model " + scenario.model.kind);
   const Options& options = scenario.compute.options;
   const bool measured = options.has("profile");
   auto found = measured ? by_profile(scenario, *manifest) : by_work(*manifest);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 #include <string_view>
@@ -77,13 +78,36 @@ int64_t dtype_bytes(const std::string& dtype) {
   check_failed("dtype", __FILE__, __LINE__, "dtype " + dtype + " is not known");
 }
 
-std::optional<ModelManifest> manifest_of(const Part& model, const std::string& dtype,
-                                         const std::vector<int64_t>& sample) {
+namespace {
+
+// A fit or a sweep asks for the same few of the same plan a hundred thousand times.
+struct Described {
+  Part model;
+  std::string dtype;
+  std::vector<int64_t> sample;
+  std::shared_ptr<const ModelManifest> manifest;
+};
+constexpr size_t kMostDescribed = 4;
+
+std::shared_ptr<const ModelManifest> described(const Part& model, const std::string& dtype,
+                                               const std::vector<int64_t>& sample) {
   const auto found = models().find(model.kind);
-  if (found == models().end()) return {};
+  if (found == models().end()) return nullptr;
   ManifestBuilder builder(model.kind, dtype, sample);
   found->second(model.options, builder);
-  return builder.take();
+  return std::make_shared<const ModelManifest>(builder.take());
+}
+
+}  // namespace
+
+std::shared_ptr<const ModelManifest> manifest_of(const Part& model, const std::string& dtype,
+                                                 const std::vector<int64_t>& sample) {
+  thread_local std::deque<Described> last;
+  for (const Described& one : last)
+    if (one.dtype == dtype && one.sample == sample && one.model == model) return one.manifest;
+  last.push_front({model, dtype, sample, described(model, dtype, sample)});
+  if (last.size() > kMostDescribed) last.pop_back();
+  return last.front().manifest;
 }
 
 namespace {

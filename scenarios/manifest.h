@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -43,11 +44,11 @@ struct ModelManifest {
   bool batch_statistics = false;
 };
 
-// Of a shipped model; none for a model that users registered themselves. A test compares every
+// Of a shipped model; null for a model that users registered themselves. A test compares every
 // shipped model with what LibTorch really registers. `sample`: shape of one sample, which decides
-// how much work a layer has.
-std::optional<ModelManifest> manifest_of(const Part& model, const std::string& dtype,
-                                         const std::vector<int64_t>& sample = {});
+// how much work a layer has. Each thread keeps the last few.
+std::shared_ptr<const ModelManifest> manifest_of(const Part& model, const std::string& dtype,
+                                                 const std::vector<int64_t>& sample = {});
 
 // What a data set gives for each sample, as far as the kinds drawn at random go; none for others.
 struct DataShape {

@@ -168,7 +168,7 @@ class EmulatedModel : public Model {
 
 std::unique_ptr<Model> build_emulated(const Scenario& scenario, const std::string& dtype) {
   const auto manifest = manifest_of(scenario.model, dtype);
-  LOCKSTEP_CHECK(manifest.has_value(), "no emulation of model " + scenario.model.kind);
+  LOCKSTEP_CHECK(manifest != nullptr, "no emulation of model " + scenario.model.kind);
   return std::make_unique<EmulatedModel>(build_model(scenario.model, dtype), *manifest);
 }
 

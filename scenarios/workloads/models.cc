@@ -228,7 +228,7 @@ class DescribedModel : public Model {
 
 std::unique_ptr<Model> build_described(const Part& part, const std::string& dtype) {
   const auto manifest = manifest_of(part, dtype);
-  LOCKSTEP_CHECK(manifest.has_value(), "no manifest of model " + part.kind);
+  LOCKSTEP_CHECK(manifest != nullptr, "no manifest of model " + part.kind);
   return std::make_unique<DescribedModel>(*manifest, dtype);
 }
 

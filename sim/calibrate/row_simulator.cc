@@ -13,7 +13,8 @@ namespace {
 
 constexpr int kMostGuesses = 100;
 constexpr double kNear = 1e-7;
-constexpr int64_t kSteps = 3;  // buckets are rebuilt after the first
+constexpr double kNarrow = 1e-10;  // of a value whose rounding to ns makes a stair
+constexpr int64_t kSteps = 3;      // buckets are rebuilt after the first
 
 }  // namespace
 
@@ -55,17 +56,27 @@ double RowSimulator::step_ms(const Guess& guess, const Place& place) const {
 
 std::optional<double> value_giving(double ms, double least, double most,
                                    const std::function<double(double)>& step_ms) {
-  double below = step_ms(least), above = step_ms(most);
-  if (below >= ms || above < ms) return std::nullopt;
-  for (int i = 0; i < kMostGuesses && above > ms * (1 + kNear); ++i) {
-    double middle = least + (most - least) * (ms - below) / (above - below);
+  double below = step_ms(least) - ms, above = step_ms(most) - ms;
+  if (below >= 0 || above < 0) return std::nullopt;
+  double excess = above;  // of `most`, without a weight
+  double width = most - least;
+  bool bisects = false;
+  int moved = 0;  // the end that moved last
+  for (int i = 0; i < kMostGuesses && excess > ms * kNear && most - least > most * kNarrow; ++i) {
+    double middle = least + (most - least) * -below / (above - below);
     if (std::isinf(above))
       middle = least > 0 ? std::sqrt(least * most) : (least + most) / 2;
-    else if (i % 3 == 2 || middle <= least || middle >= most)
+    else if (bisects || middle <= least || middle >= most)
       middle = (least + most) / 2;
-    const double at = step_ms(middle);
-    (at < ms ? least : most) = middle;
-    (at < ms ? below : above) = at;
+    const double at = step_ms(middle) - ms;
+    const int moves = at < 0 ? -1 : 1;
+    (at < 0 ? least : most) = middle;
+    (at < 0 ? below : above) = at;
+    if (at >= 0) excess = at;
+    if (moves == moved) (at < 0 ? above : below) /= 2;
+    moved = moves;
+    bisects = i % 2 == 1 && most - least > width / 4;
+    if (i % 2 == 1) width = most - least;
   }
   return most;
 }

@@ -50,9 +50,9 @@ class RowSimulator {
   const RunPlan& plan_;
 };
 
-// A value from which on a step takes `ms`, by less than a ten-millionth more. Steps never get
-// shorter with it: in between on a line, but for every third time, so that a bend in it is not
-// approached for ever.
+// A value from which on a step takes `ms`, by less than a ten-millionth more, or as closely as
+// times in nanoseconds allow. Steps never get shorter with it. By the Illinois method, for bends,
+// bisected where that does not narrow it fast enough.
 std::optional<double> value_giving(double ms, double least, double most,
                                    const std::function<double(double)>& step_ms);
 

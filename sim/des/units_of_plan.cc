@@ -135,7 +135,7 @@ Expected<UnitsOfPlan> units_of_plan(const RunPlan& plan, const MachineModel& mac
                                     const ComputeTimes& times, int64_t ranks) {
   const Scenario& scenario = plan.scenario;
   const auto manifest = manifest_of(scenario.model, scenario.dtype);
-  LOCKSTEP_CHECK(manifest.has_value(), "units of a model that is not known");
+  LOCKSTEP_CHECK(manifest != nullptr, "units of a model that is not known");
   const auto layers = times_of_layers(plan, times);
   if (!layers) return layers.errors();
   const bool by_itself = has_numbers(*manifest);

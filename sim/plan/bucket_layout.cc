@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-std::optional<ModelManifest> manifest_of(const RunPlan& plan) {
+std::shared_ptr<const ModelManifest> manifest_of(const RunPlan& plan) {
   return manifest_of(plan.scenario.model, plan.scenario.dtype);
 }
 
@@ -41,15 +41,17 @@ std::vector<int64_t> trained_of(const Scenario& scenario, const ModelManifest& m
   return trained;
 }
 
-// Places in `trained`, as a backward comes to them.
+// Places in `trained`, which is in order, as a backward comes to them.
 std::vector<int64_t> ready_order(const ModelManifest& manifest,
                                  const std::vector<int64_t>& trained) {
   std::vector<int64_t> order;
+  std::vector<bool> is_added(trained.size());
   const auto add = [&](int64_t parameter) {
-    const auto found = std::find(trained.begin(), trained.end(), parameter);
-    if (found == trained.end()) return;
-    const int64_t place = found - trained.begin();
-    if (std::find(order.begin(), order.end(), place) == order.end()) order.push_back(place);
+    const auto found = std::lower_bound(trained.begin(), trained.end(), parameter);
+    if (found == trained.end() || *found != parameter) return;
+    const auto place = static_cast<size_t>(found - trained.begin());
+    if (!is_added[place]) order.push_back(static_cast<int64_t>(place));
+    is_added[place] = true;
   };
   for (auto layer = manifest.layers.rbegin(); layer != manifest.layers.rend(); ++layer)
     for (auto p = layer->parameters.rbegin(); p != layer->parameters.rend(); ++p) add(*p);

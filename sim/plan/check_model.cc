@@ -15,7 +15,7 @@ class WrappingCheck : PartCheck {
  public:
   WrappingCheck(const Scenario& scenario, InputErrors* errors) : PartCheck(scenario, errors) {
     const auto model = manifest_of(s_.model, s_.dtype);
-    known_ = model.has_value();
+    known_ = model != nullptr;
     if (!known_) return;
     for (const TensorSpec& parameter : model->parameters) parameters_.push_back(parameter.name);
     for (const TensorSpec& buffer : model->buffers) buffers_.push_back(buffer.name);

@@ -145,7 +145,7 @@ Expected<RunPlan> make_plan(const Scenario& scenario, const SimulatedSize& simul
   check_held_bytes(plan, &errors);
   if (!errors.empty()) return errors;
   const auto manifest = manifest_of(scenario.model, scenario.dtype);
-  plan.layout_known = manifest.has_value();
+  plan.layout_known = manifest != nullptr;
   if (manifest) plan.layout_at_construction = first_layout(scenario, *manifest);
   return plan;
 }

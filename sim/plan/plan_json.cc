@@ -224,8 +224,7 @@ void check_words(const RunPlan& plan, Ranges* ranges) {
       ranges->bad("/set", "\"" + shortened(value) + "\"", "JSON text");
 }
 
-void check_layers(const RunPlan& plan, const std::optional<ModelManifest>& manifest,
-                  Ranges* ranges) {
+void check_layers(const RunPlan& plan, const ModelManifest* manifest, Ranges* ranges) {
   if (plan.layer_times.empty()) return;
   const size_t layers = manifest ? manifest->layers.size() : 0;
   if (plan.layer_times.size() != layers)
@@ -238,8 +237,7 @@ void check_layers(const RunPlan& plan, const std::optional<ModelManifest>& manif
 }
 
 // Every parameter in one bucket at most.
-void check_layout(const RunPlan& plan, const std::optional<ModelManifest>& manifest,
-                  Ranges* ranges) {
+void check_layout(const RunPlan& plan, const ModelManifest* manifest, Ranges* ranges) {
   const auto parameters =
       manifest ? static_cast<int64_t>(manifest->parameters.size()) : INT64_MAX - 1;
   std::set<int64_t> seen;
@@ -278,8 +276,8 @@ Expected<RunPlan> read_foreign_plan(std::string_view text, const std::string& pa
   check_words(plan, &ranges);
   if (!ranges.errors().empty()) return ranges.errors();
   const auto manifest = manifest_of(plan.scenario.model, plan.scenario.dtype);
-  check_layers(plan, manifest, &ranges);
-  check_layout(plan, manifest, &ranges);
+  check_layers(plan, manifest.get(), &ranges);
+  check_layout(plan, manifest.get(), &ranges);
   if (!ranges.errors().empty()) return ranges.errors();
   return plan;
 }

@@ -78,7 +78,7 @@ Json mutant_training(Draw* draw, const std::string& kind) {
 
 Subject subject_of(const Json& body) {
   const auto manifest = manifest_of(part_from(body["model"]), body.value("dtype", "float32"));
-  LOCKSTEP_CHECK(manifest.has_value(), "a shipped model");
+  LOCKSTEP_CHECK(manifest != nullptr, "a shipped model");
   const Json& reducer = body["reducer"];
   return {.world_size = body["world_size"].get<int64_t>(),
           .steps = body["steps"].get<int64_t>(),
