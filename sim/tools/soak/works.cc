@@ -109,7 +109,7 @@ const std::vector<SoakWorkRow>& soak_works() {
       {SoakWork::clean, "clean", "a random correct training is not accused", 500, false, of_clean,
        count_clean},
       {SoakWork::explore, "explore", "under every schedule ranks have the bits of the golden run",
-       4, false, of_explore, count_schedules},
+       1, false, of_explore, count_schedules},
       {SoakWork::faults, "faults", "a random fault is named with its rank", 40, true, of_faults,
        count_runs},
       {SoakWork::stragglers, "stragglers", "a late rank is named, and no rank if none is late", 20,
