@@ -27,11 +27,17 @@ function(lockstep_test name)
     # One process for all tests of a program: each would spend half a second on loading LibTorch.
     lockstep_torch_units(${name})
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES LABELS torch TIMEOUT 600)
+    set_tests_properties(${name} PROPERTIES LABELS torch TIMEOUT 600 COST 100)  # begun first: one of them takes long
   else()
     set_property(TARGET ${name} PROPERTY LOCKSTEP_UNOPTIMIZED ON)
     target_precompile_headers(${name} REUSE_FROM lockstep_test_pch)
-    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS free TIMEOUT 300)
+    if(LOCKSTEP_SANITIZE)
+      # One process here, too: a sanitizer takes longer to begin than most of them.
+      add_test(NAME ${name} COMMAND ${name})
+      set_tests_properties(${name} PROPERTIES LABELS free TIMEOUT 1200)
+    else()
+      gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS free TIMEOUT 300)
+    endif()
   endif()
 endfunction()
 
