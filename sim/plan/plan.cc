@@ -99,7 +99,8 @@ void choose_capacities(RunPlan* plan) {
   // Of several averages in a step no one gradient is a rank's own.
   plan->shards = asks_for(s, Lane::replay) && with_shards < kMostShardBytes &&
                  !plan->replay.gathered && !has_own_states(s) && s.accumulate_sync == "last";
-  const int64_t slots = std::clamp<int64_t>(kMostStreamBytes / item_bytes(*plan), 2, 64);
+  const int64_t item = std::max<int64_t>(1, item_bytes(*plan));
+  const int64_t slots = std::clamp<int64_t>(kMostStreamBytes / item, 2, 64);
   plan->stream_slots = std::clamp<int64_t>(s.steps + 1, 2, slots);
 }
 
