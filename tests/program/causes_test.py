@@ -1,9 +1,7 @@
 """Mistakes that no script of examples/ has: each is found with step, entry and cause, and what looks like one passes."""
-import subprocess
 import unittest
 
-from folders import FolderTest
-from program_test import PROGRAM, PYTHON
+from together import TogetherTest
 
 BEGIN = """
 import os, torch, torch.distributed as dist
@@ -212,14 +210,9 @@ CORRECT = (
 )
 
 
-class Causes(FolderTest):
+class Causes(TogetherTest):
     def verify_text(self, text, *options, drill="--no-drill"):
-        path = self.folder / "train.py"
-        path.write_text(text)
-        ran = subprocess.run([PROGRAM, "verify", drill, *options, "--", PYTHON, path], capture_output=True, text=True,
-                             timeout=600, env=self.environment)
-        self.assertEqual(list(self.left.iterdir()), [], "nothing is left behind")
-        return ran.returncode, ran.stdout + ran.stderr
+        return super().verify_text(text, drill, *options)
 
     def text(self, model, before, after):
         return BEGIN + model + LOOP.format(before=before, after=after)

@@ -1,22 +1,17 @@
 """Lane hook: communication hooks that lose a part of the gradients on purpose, within a bound that the user states. With
 PyTorch of LOCKSTEP_PEER_PYTHON."""
 import hashlib
-import json
-import os
 import pathlib
-import subprocess
 import sys
 import threading
 import time
 import unittest
 
-from folders import FolderTest
+from together import TogetherTest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "python"))
 from lockstep.agent import gloo_threads  # noqa: E402
 
-PROGRAM = os.environ["LOCKSTEP_PROGRAM"]
-PEER = os.environ.get("LOCKSTEP_PEER_PYTHON", "/usr/bin/python3")
 
 SCRIPT = """
 import torch
@@ -71,17 +66,13 @@ SUM = "; dist.all_reduce(sent)"
 QUANTIZED = "sent = quantized(own / world)" + SUM
 
 
-class CommHook(FolderTest):
+class CommHook(TogetherTest):
     def judged(self, body, *options, register=REGISTERED, world=3, judges=True):
-        path = pathlib.Path(self.folder, "train.py")
-        path.write_text(SCRIPT % (body, register), encoding="utf-8")
-        ran = subprocess.run([PROGRAM, "verify", "--world-sizes", str(world), *options, "--json", "result.json", "--", PEER,
-                              path], capture_output=True, text=True, timeout=600, env=self.environment, cwd=self.folder)
-        self.said = ran.stdout + ran.stderr
-        world = json.loads(pathlib.Path(self.folder, "result.json").read_text())["worlds"][0]
+        verdict = self.verdict(SCRIPT % (body, register), "--world-sizes", world, *options)
+        self.said, world = verdict.said, verdict.result["worlds"][0]
         if judges:  # a run that broke off says why
             self.assertIn("hook", world["lanes"], f"{world}\n{self.said}")
-        return ran.returncode, world, world["lanes"].get("hook")
+        return verdict.code, world, world["lanes"].get("hook")
 
     def test_what_a_quantizing_hook_loses(self):
         code, world, lane = self.judged(QUANTIZED, "--hook-error", "0.05")

@@ -1,12 +1,10 @@
 """The drill of `lockstep verify -- COMMAND`: the first wrong step once more, operator by operator. It names the operator that
 mixes samples of a batch, says where no operator is to blame, and never drills what passes."""
 import json
-import pathlib
 import subprocess
 import unittest
 
-from folders import FolderTest
-from program_test import PROGRAM, PYTHON, ROOT
+from together import PROGRAM, PYTHON, ROOT, TogetherTest
 
 # Every rank has its slice of a batch of 12; `{before}`, `{loss}` and `{after}` are the mistakes.
 SCRIPT = """
@@ -52,22 +50,21 @@ def line_of(text, words):
     return next(number for number, line in enumerate(text.split("\n"), 1) if words in line)
 
 
-class Drill(FolderTest):
-    def verify(self, *command, options=(), world=3):
+class Drill(TogetherTest):
+    def verify(self, *command, options=()):
+        self.apart()
         result = self.folder / "result.json"
-        ran = subprocess.run([PROGRAM, "verify", "--world-sizes", str(world), "--json", str(result), *options, "--", PYTHON,
+        ran = subprocess.run([PROGRAM, "verify", "--world-sizes", "3", "--json", str(result), *options, "--", PYTHON,
                               *map(str, command)], capture_output=True, text=True, timeout=600, env=self.environment)
         self.said = ran.stdout + ran.stderr
-        found = json.loads(result.read_text())["worlds"][0]
-        self.seconds = found["duration_ms"] / 1000
-        return ran.returncode, found["drill"]
+        return ran.returncode, json.loads(result.read_text())["worlds"][0]["drill"]
 
     def drilled(self, text, options=("--drill",), world=3):
-        path = pathlib.Path(self.folder, "train.py")
-        path.write_text(text)
-        code, drill = self.verify(path, options=options, world=world)
-        self.assertEqual(code, 1, self.said)
-        return drill
+        verdict = self.verdict(text, "--world-sizes", world, *options)
+        self.said, found = verdict.said, verdict.result["worlds"][0]
+        self.seconds = found["duration_ms"] / 1000
+        self.assertEqual(verdict.code, 1, self.said)
+        return found["drill"]
 
     def test_a_batch_norm_of_each_ranks_own(self):
         for world in (2, 3):

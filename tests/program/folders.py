@@ -5,6 +5,11 @@ import tempfile
 import unittest
 
 
+def variables_of(folder):
+    """PyTorch 2 makes its compiler's cache folder by itself; it is no file of ours."""
+    return {**os.environ, "TMPDIR": str(folder / "tmp"), "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
+
+
 class FolderTest(unittest.TestCase):
     def setUp(self):
         holder = tempfile.TemporaryDirectory()
@@ -12,6 +17,4 @@ class FolderTest(unittest.TestCase):
         self.folder = pathlib.Path(holder.name)
         self.left = self.folder / "tmp"
         self.left.mkdir()
-        # PyTorch 2 makes its compiler's cache folder by itself; it is no file of ours.
-        self.environment = {**os.environ, "TMPDIR": str(self.left),
-                            "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor")}
+        self.environment = variables_of(self.folder)

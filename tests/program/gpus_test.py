@@ -4,9 +4,9 @@ import os
 import subprocess
 import unittest
 
-from folders import FolderTest
 from program_test import PROGRAM, PYTHON, ROOT, script
 from run_faults_test import OTHERS
+from together import TogetherTest
 
 SPAWNING = """
 import argparse, socket, torch, torch.distributed as dist
@@ -81,8 +81,11 @@ CHUNKED = """class Chunked(torch.autograd.Function):
 """
 
 
-class Gpus(FolderTest):
+class Gpus(TogetherTest):
     def verify(self, text, *options, python=PYTHON):
+        if python == PYTHON and "--spawns" not in options:
+            return self.verify_text(text, "--pretend-gpus", "--no-drill", *options)
+        self.apart()
         path = self.folder / "train.py"
         path.write_text(text)
         ran = subprocess.run([PROGRAM, "verify", "--pretend-gpus", "--no-drill", *options, "--", python, path], capture_output=True,
@@ -137,6 +140,7 @@ class Gpus(FolderTest):
 
     def test_futures_of_works_of_nccl(self):
         """Gloo has none of a reduce_scatter, say."""
+        self.apart()
         ran = subprocess.run([PYTHON, "-c", FUTURES], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
         self.assertEqual(ran.stdout.split(), ["5", "refused"], ran.stderr)
 

@@ -1,10 +1,8 @@
 """Ranks that draw their own augmentation: one device is given the batches of the ranks, and what a script computes of them is
 judged; what each rank makes of its own batch as a whole is inconclusive, whether forwards or losses are given it."""
-import subprocess
 import unittest
 
-from folders import FolderTest
-from program_test import PROGRAM, PYTHON
+from together import TogetherTest
 
 SCRIPT = """
 import random, torch, torch.distributed as dist
@@ -40,15 +38,14 @@ BY_HAND = ("it = iter(range(6))\nfor x, y in ((points[i * 4 * world:][:4 * world
            "(points[i * 4 * world:][:4 * world][rank::world].sum(1) > 0).long()) for i in it if i < 4):")
 
 
-class Handed(FolderTest):
-    def verify(self, loss, mode=".eval()", by_hand=False):
-        path = self.folder / "train.py"
-        text = SCRIPT.format(loss=loss, mode=mode)
-        path.write_text(text.replace("for x, y in loader:", BY_HAND) if by_hand else text)
-        ran = subprocess.run([PROGRAM, "verify", "--no-drill", "--world-sizes", "3", "--", PYTHON, path], capture_output=True,
-                             text=True, timeout=600, env=self.environment)
-        self.assertEqual(list(self.left.iterdir()), [], "nothing is left behind")
-        return ran.returncode, ran.stdout + ran.stderr
+def script(loss, mode=".eval()", by_hand=False):
+    text = SCRIPT.format(loss=loss, mode=mode)
+    return text.replace("for x, y in loader:", BY_HAND) if by_hand else text
+
+
+class Handed(TogetherTest):
+    def verify(self, loss, **how):
+        return self.verify_text(script(loss, **how), "--no-drill", "--world-sizes", "3")
 
     def test_what_is_made_sample_by_sample_passes(self):
         for loss in ("cross_entropy(net(x), y)", "cross_entropy(net((x - 0.1) / 1.3), y)",
@@ -92,12 +89,10 @@ class Handed(FolderTest):
     def test_a_batch_norm_that_is_a_reason_is_told(self):
         code, said = self.verify("cross_entropy(net(x), y)")
         self.assertEqual(code, 0, said)
-        path = self.folder / "train.py"
-        path.write_text(path.read_text().replace("nn.Linear(6, 8), nn.Tanh()", "nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh()"))
-        ran = subprocess.run([PROGRAM, "verify", "--no-drill", "--", PYTHON, path], capture_output=True, text=True, timeout=600,
-                             env=self.environment)
-        self.assertEqual(ran.returncode, 3, ran.stdout + ran.stderr)
-        self.assertIn("perhaps for local_batch_norm", ran.stdout)
+        text = script("cross_entropy(net(x), y)").replace("nn.Linear(6, 8), nn.Tanh()", "nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh()")
+        code, said = self.verify_text(text, "--no-drill")
+        self.assertEqual(code, 3, said)
+        self.assertIn("perhaps for local_batch_norm", said)
 
     def test_rows_that_the_script_puts_in_an_order_of_its_own(self):
         """Two views of each sample, one after the other, as in DPO and SimCLR: of all ranks they are not those of each in turn."""
@@ -114,12 +109,9 @@ class Handed(FolderTest):
         self.assertIn("perhaps for mean_of_means: ", said)
 
     def test_what_is_made_of_batches_that_no_loader_gives_is_not_judged(self):
-        path = self.folder / "train.py"
-        path.write_text(SCRIPT.format(loss="cross_entropy(net(x), y)", mode="").replace("for x, y in loader:", BY_HAND))
-        ran = subprocess.run([PROGRAM, "verify", "--no-drill", "--", PYTHON, path], capture_output=True, text=True, timeout=600,
-                             env=self.environment)
-        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
-        self.assertIn("what the script computes from a batch before model and loss receive it is not judged", ran.stdout)
+        code, said = self.verify_text(script("cross_entropy(net(x), y)", mode="", by_hand=True), "--no-drill")
+        self.assertEqual(code, 0, said)
+        self.assertIn("what the script computes from a batch before model and loss receive it is not judged", said)
 
     def test_a_teacher_is_given_the_ranks_batches_as_well(self):
         taught = "mse_loss(net(x), teacher(x).detach())"

@@ -1,12 +1,9 @@
 """Results of asynchronous collectives reach a script under `lockstep verify -- COMMAND` when it waits for them: a missing
 wait() is found whoever wins the race, and every way of waiting counts."""
-import pathlib
-import subprocess
 import textwrap
 import unittest
 
-from folders import FolderTest
-from program_test import PROGRAM, PYTHON
+from together import TogetherTest
 
 SCRIPT = """
 import time
@@ -78,13 +75,10 @@ RIGHT_ON_GPUS = {"last alone": WRONG["last alone"], "synchronize": "begin(); tor
 WRONG_ON_GPUS = {"mean": "for param in params: param.grad *= world\nbegin(op=dist.ReduceOp.AVG)"}
 
 
-class Held(FolderTest):
+class Held(TogetherTest):
     def verify(self, reduce, backend):
-        path = pathlib.Path(self.folder, "train.py")
-        path.write_text(SCRIPT.replace("{backend}", backend).replace("{reduce}", textwrap.indent(reduce.strip(), "    ")))
-        ran = subprocess.run([PROGRAM, "verify", "--world-sizes", "3", "--no-drill", "--", PYTHON, path], text=True,
-                             capture_output=True, timeout=600, env=self.environment, check=False)
-        return ran.returncode, ran.stdout + ran.stderr
+        text = SCRIPT.replace("{backend}", backend).replace("{reduce}", textwrap.indent(reduce.strip(), "    "))
+        return self.verify_text(text, "--world-sizes", "3", "--no-drill")
 
     def test_every_way_of_waiting_counts(self):
         for backend, cases in (("gloo", RIGHT), ("nccl", RIGHT_ON_GPUS)):

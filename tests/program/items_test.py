@@ -1,10 +1,8 @@
 """A data set that a DistributedSampler deals is one: what ranks make of it each for itself is told, and what is drawn, or
 cut up before, is not. And an order of the script's own, in every epoch."""
-import subprocess
 import unittest
 
-from folders import FolderTest
-from program_test import PROGRAM, PYTHON
+from together import TogetherTest
 
 TRAINING = """
 import numpy as np, torch, torch.distributed as dist
@@ -38,14 +36,9 @@ LOADER = "loader = DataLoader(data, 4, sampler=sampler, num_workers={})"
 OWN_ORDER = "loader = DataLoader(Subset(data, torch.randperm(48).tolist()[rank::world]), 4)"
 
 
-class Items(FolderTest):
+class Items(TogetherTest):
     def verify(self, made="pass", item=ITEM, loader=LOADER.format(0), *options):
-        path = self.folder / "train.py"
-        path.write_text(TRAINING.format(made=made, item=item, loader=loader))
-        ran = subprocess.run([PROGRAM, "verify", "--world-sizes", "3", *options, "--", PYTHON, path], capture_output=True, text=True,
-                             timeout=600, env=self.environment)
-        self.assertEqual(list(self.left.iterdir()), [], "nothing is left behind")
-        return ran.returncode, ran.stdout + ran.stderr
+        return self.verify_text(TRAINING.format(made=made, item=item, loader=loader), "--world-sizes", "3", *options)
 
     def test_a_scaler_of_a_ranks_own_samples(self):
         for workers in (0, 2):

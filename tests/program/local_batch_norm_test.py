@@ -1,10 +1,7 @@
 """`verify --local-batch-norm`: BatchNorm that normalizes each rank's own batch on purpose is no mistake, and all else is compared."""
-import json
-import subprocess
 import unittest
 
-from folders import FolderTest
-from program_test import PROGRAM, PYTHON
+from together import TogetherTest
 
 SCRIPT = """
 import torch, torch.distributed as dist
@@ -43,15 +40,11 @@ USUAL = {"seed": "torch.manual_seed(0)", "sampler": "DistributedSampler(data, sh
          "rate": "0.05", "reduction": "'mean'", "call": "net(x)", "after": "pass"}
 
 
-class LocalBatchNorm(FolderTest):
+class LocalBatchNorm(TogetherTest):
     def verify(self, *options, world=3, **changed):
-        path = self.folder / "train.py"
-        path.write_text(SCRIPT.format(**{**USUAL, **changed}))
-        ran = subprocess.run([PROGRAM, "verify", "--world-sizes", str(world), "--json", self.folder / "result.json", *options, "--", PYTHON, path],
-                             capture_output=True, text=True, timeout=600)
-        self.said = ran.stdout + ran.stderr
-        self.found = json.loads((self.folder / "result.json").read_text())["worlds"][0]
-        return ran.returncode
+        verdict = self.verdict(SCRIPT.format(**{**USUAL, **changed}), "--world-sizes", str(world), *options)
+        self.said, self.found = verdict.said, verdict.result["worlds"][0]
+        return verdict.code
 
     def test_it_is_no_mistake_where_it_is_asked_for(self):
         self.assertEqual(self.verify("--no-drill"), 1)

@@ -1,10 +1,8 @@
 """What one rank alone has is no copy that could differ from another rank's, and is accused of nothing: embedding tables that are
 dealt to owners, whose rows ranks send each other; whole models, as of an ensemble."""
-import subprocess
 import unittest
 
-from folders import FolderTest
-from program_test import PROGRAM, PYTHON
+from together import TogetherTest
 
 SCRIPT = """
 import torch, torch.distributed as dist
@@ -66,15 +64,11 @@ dist.destroy_process_group()
 ITS_OWN = "[made[table] for table in own]"
 
 
-class Parts(FolderTest):
+class Parts(TogetherTest):
     def verify(self, text, world, **words):
-        path = self.folder / "train.py"
         for name, value in words.items():
             text = text.replace(f"{{{name}}}", value)
-        path.write_text(text)
-        ran = subprocess.run([PROGRAM, "verify", "--no-drill", "--world-sizes", world, "--", PYTHON, path], capture_output=True,
-                             text=True, timeout=600, env=self.environment)
-        return ran.returncode, ran.stdout + ran.stderr
+        return self.verify_text(text, "--no-drill", "--world-sizes", world)
 
     def tables(self, held, optimizer="SGD", world="2", after="pass"):
         return self.verify(SCRIPT, world, held=held, optimizer=optimizer, after=after)

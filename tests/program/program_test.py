@@ -2,18 +2,14 @@
 what cannot be compared is inconclusive, and nothing is left behind."""
 import glob
 import json
-import os
-import pathlib
 import signal
 import subprocess
 import time
 import unittest
 
 from folders import FolderTest
+from together import PROGRAM, PYTHON, ROOT, TogetherTest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = os.environ.get("LOCKSTEP_PROGRAM", str(ROOT / "build/test/bin/lockstep"))
-PYTHON = os.environ.get("LOCKSTEP_PEER_PYTHON", "/usr/bin/python3")  # one that has torch
 # A correct training by hand; the lines in braces make others of it.
 SCRIPT = """
 import torch, torch.distributed as dist
@@ -44,10 +40,11 @@ def script(begin="", layer="nn.Identity()", forward="loss = nn.functional.mse_lo
     return SCRIPT.format(begin=begin, layer=layer, forward=forward, end=end)
 
 
-class ScriptTest(FolderTest):
+class ScriptTest(TogetherTest):
     """Of tests that hand a script of their own to the program."""
 
     def called(self, verb, text, *options):
+        self.apart()
         path = self.folder / "train.py"
         path.write_text(text)
         return subprocess.run([PROGRAM, verb, *options, "--", PYTHON, path], capture_output=True, text=True, timeout=600,
@@ -55,9 +52,9 @@ class ScriptTest(FolderTest):
 
     def verified(self, text, expected, *options):
         """On three ranks: what it said, once it ended as expected."""
-        ran = self.called("verify", text, "--world-sizes", "3", *options)
-        self.assertEqual(ran.returncode, expected, ran.stdout + ran.stderr)
-        return ran.stdout + ran.stderr
+        code, said = self.verify_text(text, "--world-sizes", "3", *options)
+        self.assertEqual(code, expected, said)
+        return said
 
 
 class Programs(FolderTest):
