@@ -1,10 +1,8 @@
 """docs/catalogue.md: every case is told as its row of tests/program/catalogue/bugs.py says, and the trainings without a mistake beside
 them pass. Each day another third of them; all with LOCKSTEP_GALLERY=all (five minutes)."""
-import concurrent.futures
 import datetime
 import importlib.machinery
 import importlib.util
-import json
 import os
 import pathlib
 import re
@@ -12,11 +10,9 @@ import subprocess
 import sys
 import unittest
 
-from folders import FolderTest
+from together import PYTHON, TogetherTest, script_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = os.environ.get("LOCKSTEP_PROGRAM", str(ROOT / "build/test/bin/lockstep"))
-PYTHON = os.environ.get("LOCKSTEP_PEER_PYTHON", "/usr/bin/python3")  # one that has torch
 ALL = os.environ.get("LOCKSTEP_GALLERY") == "all"
 THIRD = datetime.date.today().toordinal() % 3
 NEWER = (2, 6)
@@ -59,28 +55,18 @@ def version():
     return tuple(int(part) for part in said.split(".")[:2])
 
 
-class Catalogue(FolderTest):
+class Catalogue(TogetherTest):
     def verify(self, file, case, world=3, options=()):
         """What --json says, and the text."""
-        path = self.folder / f"{file}-{case}.json"
-        ran = subprocess.run([PROGRAM, "verify", "--world-sizes", str(world), *options, "--json", path, "--", PYTHON,
-                              TABLE.CASES / f"{file}.py", case], capture_output=True, text=True, timeout=600,
-                             env={**self.environment, "OMP_NUM_THREADS": "1"})
-        text = ran.stdout + ran.stderr
-        self.assertTrue(path.exists(), text)
-        return json.loads(path.read_text()), text
-
-    def each(self, wanted, action):
-        """Two at a time: ranks wait for each other."""
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            for one, (result, text) in zip(wanted, pool.map(action, wanted)):
-                yield one, result, text
+        verdict = self.verdict(script_of(TABLE.CASES / f"{file}.py", case), "--world-sizes", world, *options)
+        return verdict.result, verdict.said
 
     def test_each_is_told_as_its_row_says(self):
         new = version() >= NEWER
         wanted = [row for row in sample(CASES) if new or not row.newer]
-        for row, result, text in self.each(wanted, lambda row: self.verify(row.group, row.case, row.world, row.options)):
+        for row in wanted:
             with self.subTest(f"B{row.id} {row.case}"):
+                result, text = self.verify(row.group, row.case, row.world, row.options)
                 world = result["worlds"][0]
                 if hasattr(row.expect, "kind"):
                     self.assertEqual(result["verdict"], "fail", text)
@@ -93,8 +79,9 @@ class Catalogue(FolderTest):
         new = version() >= NEWER
         right = [(file, case) for file, cases in planted().items() for case in cases if case.startswith("right_")]
         wanted = [(file, case) for file, case in sample(right) if new or case not in NEW]
-        for (_, case), result, text in self.each(wanted, lambda one: self.verify(*one, WIDE.get(one[1], 3))):
+        for file, case in wanted:
             with self.subTest(case):
+                result, text = self.verify(file, case, WIDE.get(case, 3))
                 self.assertEqual(result["verdict"], "inconclusive" if case in UNDECIDED else "pass", text)
 
     def test_every_case_has_a_row_and_every_row_a_thread(self):

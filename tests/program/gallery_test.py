@@ -6,25 +6,13 @@ import pathlib
 import re
 import socket
 import subprocess
-import tempfile
 import unittest
 
 import gallery
+from together import PROGRAM, PYTHON, TogetherTest, script_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = os.environ.get("LOCKSTEP_PROGRAM", str(ROOT / "build/test/bin/lockstep"))
-PYTHON = os.environ.get("LOCKSTEP_PEER_PYTHON", "/usr/bin/python3")  # one that has torch
 ALL = os.environ.get("LOCKSTEP_GALLERY") == "all"
-
-
-def verify(*words, options=()):
-    """The result, as --json writes it, and the text."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "result.json"
-        ran = subprocess.run([PROGRAM, "verify", "--json", path, *options, "--", PYTHON, *map(str, words)],
-                             capture_output=True, text=True, timeout=600,
-                             env={**os.environ, "OMP_NUM_THREADS": "1"})
-        return json.loads(path.read_text()), ran.stdout + ran.stderr
 
 
 def first_finding(result):
@@ -32,17 +20,29 @@ def first_finding(result):
     return lanes[0] if lanes else {}
 
 
-class Gallery(unittest.TestCase):
+class Gallery(TogetherTest):
+    def verify(self, script, *words, options=()):
+        """The result, as --json writes it, and the text."""
+        path = ROOT / "examples" / script
+        if "--spawns" not in options:
+            verdict = self.verdict(script_of(path, *words), *options)
+            return verdict.result, verdict.said
+        self.apart()
+        result = self.folder / "result.json"
+        ran = subprocess.run([PROGRAM, "verify", "--json", result, *options, "--", PYTHON, path, *words], capture_output=True,
+                             text=True, timeout=600, env={**self.environment, "OMP_NUM_THREADS": "1"})
+        return json.loads(result.read_text()), ran.stdout + ran.stderr
+
     def test_scripts_pass_as_they_are(self):
         for script, options in gallery.SCRIPTS.items():
             with self.subTest(script):
-                result, text = verify(ROOT / "examples" / script, options=options)
+                result, text = self.verify(script, options=options)
                 self.assertEqual(result["verdict"], "pass", text)
 
     def test_planted_mistakes_are_found(self):
         for row in gallery.ROWS if ALL else gallery.SAMPLE:
             with self.subTest(f"{row.script} {row.bug}"):
-                result, text = verify(ROOT / "examples" / row.script, "--bug", row.bug, options=row.options)
+                result, text = self.verify(row.script, "--bug", row.bug, options=row.options)
                 found = first_finding(result)
                 self.assertEqual((result["verdict"], found.get("step") or 0, found.get("entry"), found.get("cause")),
                                  (row.verdict, row.step, row.entry, row.cause), text)
@@ -57,6 +57,7 @@ class Gallery(unittest.TestCase):
         self.assertEqual(on_disk, set(gallery.SCRIPTS) | gallery.OTHERS)
 
     def test_the_split_by_hand_prints_the_published_weights(self):
+        self.apart()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
@@ -71,7 +72,7 @@ class Gallery(unittest.TestCase):
                 self.assertEqual(printed[:len(row["values"])], row["values"], row["of"])
 
     def test_pytorchs_sync_batch_norm_runs_on_the_cpu(self):
-        result, text = verify(ROOT / "examples/sync_batch_norm.py", "--torch")
+        result, text = self.verify("sync_batch_norm.py", "--torch")
         self.assertEqual(result["verdict"], "pass", text)
 
 

@@ -36,6 +36,17 @@ FLAGS = {"--drill": {"drill": "always"}, "--no-drill": {"drill": "never"}, "--lo
          "--pretend-gpus": {"pretend_gpus": True}}
 
 
+def script_of(path, *words):
+    """A text that becomes this script with these words of its command line."""
+    return f"""import sys
+sys.path[0], sys.argv[:] = {str(pathlib.Path(path).parent)!r}, {list(map(str, (path, *words)))!r}
+__file__ = sys.argv[0]
+with open(__file__, encoding="utf-8") as file: code = compile(file.read(), __file__, "exec")
+del file, sys
+exec(globals().pop("code"))
+"""
+
+
 class Asked(typing.NamedTuple):
     text: str
     options: tuple  # as of a command line
@@ -81,7 +92,8 @@ def verdicts_of(asked):
             (folder / f"{name}.json").write_text(json.dumps(one.scenario(name)))
         (folder / "tmp").mkdir()
         ran = subprocess.run([PROGRAM, "verify", "--trust-programs", "--json", "result", *(f"{name}.json" for name in names)],
-                             capture_output=True, text=True, timeout=1700, cwd=folder, env=variables_of(folder), check=False)
+                             capture_output=True, text=True, timeout=1700, cwd=folder, check=False,
+                             env={**variables_of(folder), "OMP_NUM_THREADS": "1"})  # ranks share the cores
         if not (folder / "result").exists():
             raise AssertionError(ran.stdout + ran.stderr)
         runs, left = json.loads((folder / "result").read_text()).get("runs", []), os.listdir(folder / "tmp")
