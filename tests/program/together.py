@@ -18,17 +18,18 @@ from folders import FolderTest, variables_of
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("LOCKSTEP_PROGRAM", str(ROOT / "build/test/bin/lockstep"))
 PYTHON = os.environ.get("LOCKSTEP_PEER_PYTHON", "/usr/bin/python3")  # one that has torch
-# The command of all scenarios: becomes the script of the one that is run, the n-th of which has its files in run-n. It leaves
-# no name behind, and the script's lines are those of a file of its own.
-DISPATCHER = """
-import os, sys
-sys.path[0] = os.path.join(sys.path[0], os.environ["LOCKSTEP_PROGRAM_DIR"].rpartition("/run-")[2].partition("/")[0])
-sys.argv[0] = __file__ = os.path.join(sys.path[0], "train.py")
-code = compile(open(__file__, encoding="utf-8").read(), __file__, "exec")
-del os, sys
+# Becomes the script of the words in sys.argv: it leaves no name behind, and the script's lines are those of its own file.
+BECOMES = """__file__ = sys.argv[0]
+with open(__file__, encoding="utf-8") as file: code = compile(file.read(), __file__, "exec")
+del file, sys
 exec(globals().pop("code"))
 """
-
+# The command of all scenarios, the n-th of which has its files in run-n.
+DISPATCHER = """import os, sys
+sys.path[0] = os.path.join(sys.path[0], os.environ["LOCKSTEP_PROGRAM_DIR"].rpartition("/run-")[2].partition("/")[0])
+sys.argv[0] = os.path.join(sys.path[0], "train.py")
+del os
+""" + BECOMES
 
 VALUES = {"--world-sizes": "world_size", "--seed": "seed"}
 VALUES_OF_PROGRAM = {"--hook-error": "hook_error", "--hook-owed": "hook_owed", "--limit": "limit_s"}
@@ -40,11 +41,7 @@ def script_of(path, *words):
     """A text that becomes this script with these words of its command line."""
     return f"""import sys
 sys.path[0], sys.argv[:] = {str(pathlib.Path(path).parent)!r}, {list(map(str, (path, *words)))!r}
-__file__ = sys.argv[0]
-with open(__file__, encoding="utf-8") as file: code = compile(file.read(), __file__, "exec")
-del file, sys
-exec(globals().pop("code"))
-"""
+""" + BECOMES
 
 
 class Asked(typing.NamedTuple):
