@@ -225,8 +225,9 @@ class Source:
             self._add((start, end), "statement", ";", "(lockstep_mutant::on(\0) ? void() : void(", "))")
 
     def _condition(self, node, condition):
-        span = self._span(condition)
-        if "constexpr" not in self._text(node.extent.start.offset, span[0]):
+        span, start = self._span(condition), node.extent.start.offset
+        # One of a macro's own stands where the macro's name does.
+        if span[0] > start and "constexpr" not in self._text(start, span[0]):
             text = self._text(*span)
             self._add(span, "condition", f"!({text})", "(lockstep_mutant::on(\0) != static_cast<bool>(", "))")
 

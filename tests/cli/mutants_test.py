@@ -1,4 +1,5 @@
 """What the pages on mutants say is what the scenarios say, and what a run says."""
+import pathlib
 import resource
 import subprocess
 import sys
@@ -27,28 +28,33 @@ class Pages(ProgramTest):
 class OwnCode(unittest.TestCase):
     """scripts/mutate without building anything of lockstep."""
 
-    def listed(self, *words):
-        return subprocess.run([ROOT / "scripts" / "mutate", "--list", *words, "reducer/bucket.cc"], capture_output=True,
-                              text=True, check=True).stdout.splitlines()
+    @classmethod
+    def listed(cls, *words):
+        build = pathlib.Path(PROGRAM).parent.parent
+        return subprocess.run([ROOT / "scripts" / "mutate", "--list", "--build", build, *words, "reducer/bucket.cc"],
+                              stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.mutants = cls.listed()
 
     def test_every_mutant_changes_what_stands_there(self):
         lines = (ROOT / "reducer" / "bucket.cc").read_text().splitlines()
-        mutants = self.listed()
-        self.assertGreater(len(mutants), 40)
-        self.assertEqual(len(set(mutants)), len(mutants))
-        for mutant in mutants:
+        self.assertGreater(len(self.mutants), 40)
+        self.assertEqual(len(set(self.mutants)), len(self.mutants))
+        for mutant in self.mutants:
             place, kind, change = mutant.split(": ", 2)
             _, line, column = place.split(":")
             before, after = change.split(" -> ", 1)
             self.assertTrue(lines[int(line) - 1][int(column) - 1:].startswith(before.split(" ")[0]), mutant)
             self.assertNotEqual(before, after)
             self.assertIn(kind, ("relation", "logic", "arithmetic", "constant", "call", "condition", "statement"))
-        late = [mutant for mutant in mutants if "bucket.bytes <= limits_bytes" in mutant]
+        late = [mutant for mutant in self.mutants if mutant.endswith(" -> (bucket.bytes) <= (limits_bytes[bucket.limit])")]
         self.assertEqual(len(late), 1)
 
     def test_slices_are_the_whole(self):
-        slices = [mutant for index in (1, 2, 3) for mutant in self.listed("--slice", f"{index}/3")]
-        self.assertEqual(sorted(slices), sorted(self.listed()))
+        slices = [mutant for index in (1, 2) for mutant in self.listed("--slice", f"{index}/2")]
+        self.assertEqual(sorted(slices), sorted(self.mutants))
         self.assertEqual(len(self.listed("--most", "5", "--seed", "2")), 5)
 
 
