@@ -7,7 +7,7 @@ cd "$root"
 build_packages="g++ cmake ninja-build ccache git libtorch-dev libgloo-dev nlohmann-json3-dev
   libcli11-dev libvalijson-dev libfmt-dev libssl-dev libxxhash-dev zlib1g-dev libopenblas0-pthread"
 test_packages="libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev python3 file
-  python3-torch python3-numpy python3-pytest
+  python3-torch python3-numpy python3-pytest python3-clang
   openmpi-bin slurm-wlm munge redis-server iproute2 mount openssh-server openssh-client
   chromium chromium-driver fonts-dejavu-core"
 check_packages="clang-format clang-tidy"

@@ -295,11 +295,21 @@ class RowFitter {
     fit_.forward_ms = static_cast<double>(planned.value().job.forward_ns) * 1e-6;
     fit_.backward_ms = static_cast<double>(planned.value().job.backward_ns) * 1e-6;
     fit_.emulated = simulator_.is_emulated();
+    note_spread();
     note_unseen();
     note_batches();
     if (fit_.emulated) return;
     fit_.machine.forward_ms = fit_.forward_ms;
     fit_.machine.backward_ms = fit_.backward_ms;
+  }
+
+  void note_spread() {
+    if (spreads().size() < 2) return;
+    fit_.notes.push_back(fmt::format(
+        "the compute of ranks is assumed to differ by {:.1f} % (standard deviation, so that all "
+        "wait for the slowest), and intervals allow 0 to {:.1f} %: \"rank_spread\" in the "
+        "machine file replaces it",
+        middle_.machine.rank_spread * 100, spreads().back() * 100));
   }
 
   bool is_unseen(int64_t ranks) const {

@@ -155,7 +155,8 @@ constexpr char kVerbatim = '\x1f';
 
 std::string as_verbatim(const std::string& word) { return kVerbatim + word; }
 
-void add_command(CLI::App* verb, std::vector<std::string>* command) {
+void add_started_program(CLI::App* verb, std::vector<std::string>* command, bool* spawns,
+                         bool* pretends_gpus) {
   verb->add_option("COMMAND", *command, "What starts the training")
       ->required()
       ->option_text("COMMAND ...")
@@ -165,6 +166,9 @@ void add_command(CLI::App* verb, std::vector<std::string>* command) {
             return std::string();
           },
           ""));
+  verb->add_flag("--spawns", *spawns, "COMMAND starts its ranks itself (mp.spawn)");
+  verb->add_flag("--pretend-gpus", *pretends_gpus,
+                 "Let torch.cuda.is_available() say yes; the CPU does what is asked of CUDA");
 }
 
 void add_shard(CLI::App* verb, std::optional<Shard>* shard) {

@@ -33,9 +33,11 @@ void add_trace(CLI::App* verb, TraceOptions* options);
 // --junit and --annotations.
 void add_ci(CLI::App* verb, CiOptions* options);
 void add_how(CLI::App* verb, VerifyOptions* options);
-// COMMAND ..., behind "--". Words are handed on as they are: CLI11 would take "[a,b]" for two and
-// "" for none, so that it is given as_verbatim() of each.
-void add_command(CLI::App* verb, std::vector<std::string>* command);
+// COMMAND ..., behind "--", and how it is started. Words are handed on as they are: CLI11 would
+// take
+// "[a,b]" for two and "" for none, so that it is given as_verbatim() of each.
+void add_started_program(CLI::App* verb, std::vector<std::string>* command, bool* spawns,
+                         bool* pretends_gpus);
 std::string as_verbatim(const std::string& word);
 // --shard; where files are named, --last-failed and --baseline too.
 void add_narrowing(CLI::App* verb, VerifyOptions* options, bool files);

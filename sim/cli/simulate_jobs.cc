@@ -130,7 +130,8 @@ std::optional<double> step_ms_without(Job job, std::optional<int64_t> rank) {
 }
 
 // Records tell what ranks wait for at buckets, not what they wait for at units of parameters within
-// forward and backward: what a step would take otherwise is simulated instead.
+// forward and backward: what a step would take otherwise is simulated instead. Neighbours that a
+// late rank of their group holds up look as late as it; without one of them a step is no shorter.
 void tell_without(const PlannedJob& planned, SimulatedLine* line) {
   if (!planned.job.parts || !line->judged) return;
   RunResult& judged = *line->judged;
@@ -147,6 +148,12 @@ void tell_without(const PlannedJob& planned, SimulatedLine* line) {
   straggler.step_ms = step_ms;
   straggler.without_ms = step_ms_without(planned.job, straggler.rank).value_or(step_ms);
   straggler.cost_ms = step_ms - straggler.without_ms;
+  if (has_copies(planned.job) && straggler.cost_ms < kLeastCost * step_ms) {
+    Straggler nobody;
+    nobody.step_ms = nobody.without_ms = step_ms;
+    nobody.steps = straggler.steps;
+    straggler = std::move(nobody);
+  }
   straggler.text = text_of(straggler);
 }
 

@@ -398,6 +398,22 @@ int64_t reduce_scatter_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
   return collective_ns(cost, Operation::reduce_scatter, bytes, ranks);
 }
 
+int64_t all_reduce_apart_ns(const CostModel& cost, int64_t bytes, int64_t ranks, int64_t apart) {
+  const int64_t inside = on_host(cost, ranks), rings = std::min(apart, inside);
+  LinkCost link = cost.link;
+  if (goes_across(cost, ranks)) {
+    // Of a rack those hosts send out of it whose next one in the ring is in another.
+    const int64_t last = std::min(std::max<int64_t>(apart / inside, 1), cost.hosts_per_rack);
+    link = shared_across(cost, ranks, {rings, rings * last});
+    if (apart < inside) {
+      link = slower_of(cost.link, link);
+      if (changes_rails(cost)) link.alpha_ns = cost.across.alpha_ns + cost.link.alpha_ns;
+    }
+  }
+  return saturated((ranks > apart ? cost.overhead_ns : 0) +
+                   ring_ns(cost, link, bytes, ranks / apart, inside));
+}
+
 int64_t wire_ns(const CostModel& cost, Operation operation, int64_t bytes, int64_t ranks) {
   CostModel wire = cost;
   wire.overhead_ns = wire.link.alpha_ns = wire.across.alpha_ns = 0;

@@ -138,6 +138,10 @@ int64_t all_to_all_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
 int64_t all_gather_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
 // Of a reduce-scatter to which every rank gives so many bytes: the other half, which adds.
 int64_t reduce_scatter_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
+// Of an all-reduce between every `apart`-th of so many ranks, in rings. All ranks are in one, each
+// with so many bytes, and all go at once: those of a host share what leaves it. `apart` divides
+// ranks, and is whole hosts or divides them.
+int64_t all_reduce_apart_ns(const CostModel& cost, int64_t bytes, int64_t ranks, int64_t apart);
 // Of one of the four.
 int64_t collective_ns(const CostModel& cost, Operation operation, int64_t bytes, int64_t ranks);
 // Of a broadcast down a binary tree.

@@ -162,12 +162,15 @@ int64_t gathers_ns(const Job& job) {
   int64_t ns = 0;
   if (!job.parts) return ns;
   for (const ParameterShards::Unit& unit : job.parts->units)
-    ns += 2 * all_gather_ns(job.cost, unit.bytes, job.ranks);
+    ns += 2 * unit_ns(job, Operation::all_gather, unit.bytes);
   return ns;
 }
 
 // A bucket's collectives, one after the other.
 int64_t bucket_ns(const Job& job, int64_t bytes) {
+  if (has_copies(job))
+    return unit_ns(job, Operation::reduce_scatter, bytes) +
+           unit_ns(job, Operation::all_reduce, bytes);
   const int64_t ns =
       collective_ns(job.cost, bucket_operation(job), exchanged_bytes(job, bytes), job.ranks);
   return exchanges_parts(job) ? ns + all_gather_ns(job.cost, bytes, job.ranks) : ns;
@@ -270,6 +273,40 @@ void check_units(const Job& job, Ranges* ranges) {
   }
 }
 
+// Groups that are no whole part of a host or of a rack, or several hosts with a part of one.
+bool fits_network(const CostModel& cost, int64_t held_by) {
+  const int64_t inside = cost.ranks_per_host;
+  if (inside <= 1) return true;
+  if (held_by % inside != 0) return inside % held_by == 0 && !shares_cores(cost);
+  const int64_t hosts = held_by / inside;
+  return hosts % cost.hosts_per_rack == 0 || cost.hosts_per_rack % hosts == 0;
+}
+
+void check_copies(const Job& job, Ranges* ranges) {
+  const int64_t held_by = job.parts->shard_ranks;
+  ranges->check("ranks that hold a copy of the parameters", held_by, 0, kMostRanks);
+  if (!has_copies(job) || held_by < 0) return;
+  if (job.ranks % held_by != 0)
+    ranges->add(fmt::format("copies held by {} ranks each, of {} in all", held_by, job.ranks),
+                "whole groups");
+  if (!fits_network(job.cost, held_by))
+    ranges->add(
+        fmt::format("copies held by {} ranks each, on hosts of {}", held_by,
+                    job.cost.ranks_per_host),
+        "whole hosts, and of racks whole ones or a part that divides them; or a part that divides "
+        "a host whose ranks share neither cores nor PCI Express");
+  if (!job.cost.tables.empty())
+    ranges->add("measured collectives of ranks that are not all there are", "links");
+  if (job.channels > 1)
+    ranges->add(fmt::format("{} channels where several copies are held in parts", job.channels),
+                "1: all-reduces between hosts have links of their own");
+  if (job.overlap_slowdown > 0 && (job.noise.any() || !job.schedule.touched.empty()))
+    ranges->add(
+        "overlap_slowdown of ranks that are late apart, where several copies are held in "
+        "parts",
+        "0, or ranks without noise and faults");
+}
+
 // Draws and links that nothing about parts was thought through for, and steps without them.
 void check_parts(const Job& job, Ranges* ranges) {
   if (!job.parts) return;
@@ -283,6 +320,7 @@ void check_parts(const Job& job, Ranges* ranges) {
     ranges->add("comm_slowdown where parameters are held in parts", "0: it is not known there");
   if (job.noise.any() && job.noise.per_bucket)
     ranges->add("noise of each bucket where parameters are held in parts", "noise of each rank");
+  check_copies(job, ranges);
   if (job.shards || job.local_from || !job.averaging.empty() || !job.links.empty())
     ranges->add(
         "parameters in parts with virtual shards, local steps, averages of parameters, or links of "

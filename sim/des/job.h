@@ -143,6 +143,10 @@ struct ParameterShards {
   std::vector<Unit> units;
   int64_t prefetch = 1;  // units that are asked for while another one is computed
   bool reshard = true;   // let go after forward
+  // Neighbours by rank that hold one copy between them (HSDP): units are gathered and
+  // reduce-scattered among them, and each part of the sums all-reduced between the ranks of all
+  // groups that hold it. 0: all ranks, one copy.
+  int64_t shard_ranks = 0;
   bool operator==(const ParameterShards&) const = default;
 };
 
@@ -207,6 +211,16 @@ bool exchanges_parts(const Job& job);
 // What a bucket is brought together by in backward, and the bytes that each rank gives to it.
 Operation bucket_operation(const Job& job);
 int64_t exchanged_bytes(const Job& job, int64_t bucket_bytes);
+// Is there more than one copy of the parameters in parts?
+bool has_copies(const Job& job);
+// Of parameters in parts those that take part in a unit's collective.
+int64_t ranks_in_unit(const Job& job, Operation operation);
+// How long it takes, once all of them are in it, of a unit of so many bytes.
+int64_t unit_ns(const Job& job, Operation operation, int64_t bytes);
+// Of so many bytes what a rank gives to the all-reduce between copies: its part.
+int64_t part_bytes(const Job& job, int64_t bytes);
+// Have these all-reduces links of their own? Of groups of one host each: they alone go across.
+bool copies_have_links(const Job& job);
 // The reducer's own work of the pass, by which its backward is longer: of passes that are due, or
 // end a virtual shard. In local steps buckets are filled all the same, for a comm hook that sends
 // nothing.

@@ -259,10 +259,30 @@ InputErrors fill_shards(const RunPlan& plan, const SimulatedAs& as, Job* job) {
   return {};
 }
 
+// Of reducer fsdp: the ranks that hold a copy.
+std::optional<InputError> problem_with_groups(const RunPlan& plan, const MachineModel& machine,
+                                              int64_t ranks) {
+  const Options& options = plan.scenario.reducer.options;
+  if (!options.has("shard_ranks")) return std::nullopt;
+  const int64_t held_by = options.integer("shard_ranks");
+  if (ranks % held_by != 0)
+    return refused(plan, "/reducer/shard_ranks",
+                   fmt::format("{} ranks are no whole groups of {}", ranks, held_by),
+                   fmt::format("a number that divides {}", ranks));
+  if (!machine.cost.mesh.empty() && held_by < machine.cost.ranks_per_host)
+    return refused(plan, "/reducer/shard_ranks",
+                   fmt::format("which links {} of the {} ranks of a host have to each other is "
+                               "not known (mesh_links)",
+                               held_by, machine.cost.ranks_per_host),
+                   fmt::format("a multiple of {}", machine.cost.ranks_per_host));
+  return std::nullopt;
+}
+
 // Of reducer fsdp: units instead of buckets. Its collectives go in rings, or by hosts.
 InputErrors fill_units(const RunPlan& plan, const MachineModel& machine, PlannedJob* planned) {
   if (!holds_parts(plan.scenario)) return {};
   Job& job = planned->job;
+  if (auto problem = problem_with_groups(plan, machine, job.ranks)) return {*problem};
   if (job.cost.algorithm != Algorithm::hierarchical) {
     if (machine.algorithm && !is_ring(*machine.algorithm) && !machine.flat_gathers &&
         job.cost.tables.empty())

@@ -356,6 +356,7 @@ const std::vector<ModelledKey>& modelled_keys() {
       {"/reducer/virtual_shards", "", {}, time, "passes of a step, and what ranks exchange"},
       {"/reducer/reshard_after_forward", "", {}, time, "are parameters gathered for backward too?"},
       {"/reducer/prefetch", "", {}, time, "when units are gathered"},
+      {"/reducer/shard_ranks", "", {}, time, "which ranks hold a copy, and what copies exchange"},
       {"/reducer/gather_dtype", "", {}, time, "bytes of gathered parameters"},
       {"/reducer/reduce_dtype", "", {}, time, "bytes of reduced gradients"},
       {"/reducer/name", "", {}, nothing, kOfARefusedKind},

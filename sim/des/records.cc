@@ -75,7 +75,8 @@ int64_t recorded_events(const PlannedJob& planned) {
   return planned.job.ranks * planned.job.steps *
          (planned.job.passes * (parameters + 4 * buckets + 5) +
           (exchanges_parts(planned.job) ? 3 * buckets : 0) +
-          (planned.job.parts ? 6 * buckets * planned.job.passes : 0) + 4);
+          (planned.job.parts ? 6 * buckets * planned.job.passes : 0) +
+          (has_copies(planned.job) ? 3 * buckets * planned.job.passes : 0) + 4);
 }
 
 VirtualRecords::VirtualRecords(const RunPlan& plan, const PlannedJob& planned)
@@ -192,7 +193,8 @@ uint32_t VirtualRecords::add_rank(const StepTrace& trace, size_t rank) {
       add_buckets(trace, pass, rank, sequence);
     }
     if (!alone())
-      sequence += static_cast<uint32_t>(pass.arrival_ns.size() + pass.gather_arrival_ns.size());
+      sequence += static_cast<uint32_t>(pass.arrival_ns.size() + pass.gather_arrival_ns.size() +
+                                        pass.summed_arrival_ns.size());
   }
   if (trace.failure && !trace.failure->averaging) return sequence;
   const int64_t optimizer_ns =
@@ -289,11 +291,15 @@ void VirtualRecords::add_units(const StepTrace& trace, const PassTrace& pass, si
   const int64_t last = last_of(trace, rank);
   const bool goes_back = pass.backward_ns[rank] <= last;
   if (goes_back) append(rank, pass.backward_ns[rank], EventKind::phase_begin, Phase::backward);
-  size_t gather = 0, bucket = 0;
-  for (size_t place = 0; place < pass.gather_place.size() + pass.arrival_ns.size(); ++place) {
+  size_t gather = 0, bucket = 0, summed = 0;
+  const size_t calls =
+      pass.gather_place.size() + pass.arrival_ns.size() + pass.summed_arrival_ns.size();
+  for (size_t place = 0; place < calls; ++place) {
     ++sequence;
     if (gather < pass.gather_place.size() && pass.gather_place[gather] == place)
       add_unit_gather(pass, gather++, rank, sequence);
+    else if (summed < bucket && summed < pass.summed_arrival_ns.size())
+      add_sum_between_copies(pass, summed++, rank, sequence);
     else
       add_unit_sum(pass, bucket++, rank, sequence);
   }
@@ -345,6 +351,21 @@ void VirtualRecords::add_unit_sum(const PassTrace& pass, size_t bucket, size_t r
            sequence);
   if (pass.done_ns[bucket][rank] != kNever)
     append(rank, pass.done_ns[bucket][rank], EventKind::end, Phase::backward, subject, 0, sequence);
+}
+
+// Of a rank's part of a bucket. Groups are told as one collective.
+void VirtualRecords::add_sum_between_copies(const PassTrace& pass, size_t bucket, size_t rank,
+                                            uint32_t sequence) {
+  if (pass.summed_arrival_ns[bucket][rank] == kNever) return;
+  const int64_t bytes = part_bytes(planned_.job, planned_.job.settled[bucket].bytes);
+  append(rank, pass.summed_arrival_ns[bucket][rank], EventKind::arrival, Phase::backward, -1,
+         packed(Operation::all_reduce, wire_, bytes), sequence);
+  if (!planned_.job.schedule.touched.empty() && pass.summed_launched_ns[bucket][rank] != kNever)
+    append(rank, pass.summed_launched_ns[bucket][rank], EventKind::launched, Phase::backward, -1, 0,
+           sequence);
+  if (pass.summed_done_ns[bucket][rank] != kNever)
+    append(rank, pass.summed_done_ns[bucket][rank], EventKind::end, Phase::backward, -1, 0,
+           sequence);
 }
 
 // Of its parameters, once they are updated. Groups are told as one collective.

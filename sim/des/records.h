@@ -39,6 +39,7 @@ class VirtualRecords {
   void add_units(const StepTrace& trace, const PassTrace& pass, size_t rank, uint32_t sequence);
   void add_unit_gather(const PassTrace& pass, size_t gather, size_t rank, uint32_t sequence);
   void add_unit_sum(const PassTrace& pass, size_t bucket, size_t rank, uint32_t sequence);
+  void add_sum_between_copies(const PassTrace& pass, size_t bucket, size_t rank, uint32_t sequence);
   void add_average(const StepTrace& trace, size_t rank, int64_t optimizer_ns, uint32_t sequence);
   void append(size_t rank, int64_t time_ns, EventKind kind, Phase phase, int32_t subject = -1,
               uint64_t value = 0, uint32_t sequence = 0);

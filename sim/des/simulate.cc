@@ -196,6 +196,8 @@ std::string why_not(const Job& job, Engine engine) {
   if (!job.links.empty()) return "ranks have links of their own";
   if (engine == Engine::closed_form) return "";
   if (groups_differ(job)) return "groups average at different times";
+  if (has_copies(job) && (job.noise.any() || !job.schedule.touched.empty()))
+    return "groups that hold a copy of the parameters are late apart";
   if (is_uneven(job)) return "ranks have different numbers of virtual shards";
   return noise_ends_together(job) ? "" : "ranks leave a step at different times";
 }

@@ -78,6 +78,8 @@ struct PassTrace {
   // not have.
   std::vector<std::vector<int64_t>> gather_arrival_ns, gather_launched_ns, gather_done_ns;
   std::vector<size_t> gather_place;  // of each among all collectives of the pass, from 0
+  // Of a bucket between copies of the parameters, right after it was reduce-scattered.
+  std::vector<std::vector<int64_t>> summed_arrival_ns, summed_launched_ns, summed_done_ns;
 };
 struct StepTrace {
   int64_t step = 0;

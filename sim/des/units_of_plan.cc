@@ -145,6 +145,10 @@ Expected<UnitsOfPlan> units_of_plan(const RunPlan& plan, const MachineModel& mac
   units.parts.units.resize(units.names.size());
   fill_times(spans, times, &units);
   const Options& options = scenario.reducer.options;
+  if (options.has("shard_ranks")) {
+    const int64_t held_by = options.integer("shard_ranks");
+    if (held_by < ranks) units.parts.shard_ranks = ranks = held_by;
+  }
   if (options.has("prefetch")) units.parts.prefetch = options.integer("prefetch");
   if (options.has("reshard_after_forward"))
     units.parts.reshard = options.flag("reshard_after_forward");

@@ -205,6 +205,7 @@ void Walk::pass(const Draws& draws) {
   ++pass_;
   draws_ = &draws;
   done_.clear();
+  summed_.clear();
   spans_.clear();
   worked_ns_ = 0;
   pass_work_ns_ = bucket_work_ns(job_, pass_);
@@ -296,7 +297,8 @@ void Walk::compute_bucket(size_t place, const BucketWork& work) {
 }
 
 void Walk::launch(Operation operation, int64_t bytes) {
-  const int64_t sent = sent_bytes(operation, bytes, job_.ranks);
+  const int64_t ranks = job_.parts ? ranks_in_unit(job_, operation) : job_.ranks;
+  const int64_t sent = sent_bytes(operation, bytes, ranks);
   for (size_t m = 0; m < members_.size(); ++m) {
     const RankEvents& step = steps_[m];
     launched_[m] = arrival_[m];
@@ -308,6 +310,7 @@ void Walk::launch(Operation operation, int64_t bytes) {
 
 // place: among the collectives of the pass.
 void Walk::meet(size_t place, Operation operation, const BucketWork& work) {
+  if (has_copies(job_)) return meet_in_groups(operation, work);
   std::vector<int64_t> ends(members_.size(), kNever);
   if (!wait_in_vain(work, all())) {
     std::vector<int64_t> starts = launched_;
@@ -354,12 +357,14 @@ void Walk::end_pass() {
   }
   if (exchanges_parts(job_) && !failure_) gather();
   for (size_t m = 0; m < members_.size() && !failure_; ++m)
-    for (const auto& ends : done_) next_[m] = std::max(next_[m], ends[m]);
+    for (const auto* all : {&done_, &summed_})
+      for (const auto& ends : *all) next_[m] = std::max(next_[m], ends[m]);
   trace_pass();
   if (failure_) return;
   if (job_.parts) exposed_ns_ += least_stall();
   compute_end_ = largest(wait_) - exposed_ns_;
-  const int64_t comm_end = spans_.empty() ? 0 : spans_.back().end_ns;
+  int64_t comm_end = 0;
+  for (const Span& span : spans_) comm_end = std::max(comm_end, span.end_ns);
   exposed_ns_ += std::max<int64_t>(comm_end - largest(wait_), 0);
 }
 
@@ -453,7 +458,13 @@ void Walk::trace_collective(Operation operation, const std::vector<int64_t>& end
     trace.gather_arrival_ns.push_back(arrival_);
     trace.gather_launched_ns.push_back(launched_);
     trace.gather_done_ns.push_back(ends);
-    trace.gather_place.push_back(done_.size());
+    trace.gather_place.push_back(done_.size() + summed_.size());
+    return;
+  }
+  if (operation == Operation::all_reduce && has_copies(job_)) {
+    trace.summed_arrival_ns.push_back(arrival_);
+    trace.summed_launched_ns.push_back(launched_);
+    trace.summed_done_ns.push_back(ends);
     return;
   }
   trace.ready_ns.push_back(ready_);

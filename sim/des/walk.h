@@ -76,9 +76,9 @@ class Walk {
   struct Span {
     int64_t begin_ns = 0, end_ns = 0;
   };
-  // Members [begin, end) take part in a collective.
+  // Of members [begin, end) every `step`-th takes part in a collective.
   struct Group {
-    size_t begin = 0, end = 0;
+    size_t begin = 0, end = 0, step = 1;
   };
   // In place of a bucket: what ranks do together beside them.
   static constexpr int64_t kRebuild = -1, kAverage = -2, kGather = -3, kForwardUnit = -4,
@@ -102,6 +102,16 @@ class Walk {
   void gather_unit(size_t unit, int64_t kind);
   void wait_for_unit();
   void reduce_unit(const BucketWork& work);
+  std::vector<Group> groups_in(Operation operation) const;
+  void meet_in_groups(Operation operation, const BucketWork& work);
+  // Of a collective on the wire, and from the last rank's arrival.
+  struct Spans {
+    Span on_wire, from_last;
+  };
+  bool meet_group(Operation operation, const BucketWork& work, Group group,
+                  const std::vector<int64_t>& starts, std::vector<int64_t>* ends, Spans* last);
+  void note(const Spans& last);
+  void sum_between_copies(const BucketWork& work);
   int64_t least_stall() const;
   void begin_compute();
   void rebuild();
@@ -170,6 +180,7 @@ class Walk {
   std::vector<size_t> gathered_;  // the places of the pass's gathers that were not waited for
   // By place of the collective in the pass.
   std::vector<std::vector<int64_t>> done_;
+  std::vector<std::vector<int64_t>> summed_;  // of all-reduces between copies with own links
   std::vector<Span> spans_;                   // of the pass: on the wire
   std::vector<Span> comm_;                    // of the step: from the last rank's arrival
   int64_t worked_ns_ = 0, pass_work_ns_ = 0;  // DDP's own work: so far in the pass, and in all

@@ -41,7 +41,7 @@ int64_t Walk::gone_since(size_t member) const {
 bool Walk::wait_in_vain(const BucketWork& work, Group group) {
   std::optional<size_t> gone;
   int64_t first_ns = kNever;
-  for (size_t m = group.begin; m < group.end; ++m) {
+  for (size_t m = group.begin; m < group.end; m += group.step) {
     if (is_gone(m, work.bucket)) {
       if (!gone) gone = m;
     } else {
@@ -56,7 +56,7 @@ bool Walk::wait_in_vain(const BucketWork& work, Group group) {
     known_ns = first_ns + job_.collective_ns;
   fail(dead ? EndedBy::death : EndedBy::hang, *gone, work, known_ns);
   failure_->at_ns = gone_since(*gone);
-  for (size_t m = group.begin; m < group.end; ++m)
+  for (size_t m = group.begin; m < group.end; m += group.step)
     if (is_gone(m, work.bucket)) arrival_[m] = launched_[m] = kNever;
   return true;
 }
@@ -75,7 +75,7 @@ bool Walk::only_seems_late() {
 // The latest of a group; of equals the lowest rank.
 size_t Walk::latest(const std::vector<int64_t>& times, Group group) const {
   size_t late = group.begin;
-  for (size_t m = group.begin; m < group.end; ++m)
+  for (size_t m = group.begin; m < group.end; m += group.step)
     if (times[m] > times[late] ||
         (times[m] == times[late] && members_[m].rank < members_[late].rank))
       late = m;
@@ -89,7 +89,7 @@ size_t Walk::latest(const std::vector<int64_t>& times, Group group) const {
 bool Walk::time_out(const BucketWork& work, const std::vector<int64_t>& ends, Group group) {
   if (job_.collective_ns == 0) return false;
   int64_t known_ns = kNever, first_ns = kNever, first_launch_ns = kNever, last_end_ns = 0;
-  for (size_t m = group.begin; m < group.end; ++m) {
+  for (size_t m = group.begin; m < group.end; m += group.step) {
     if (ends[m] - early_[m] > job_.collective_ns)
       known_ns = std::min(known_ns, early_[m] + job_.collective_ns);
     first_ns = std::min(first_ns, early_[m]);
@@ -109,7 +109,7 @@ bool Walk::time_out(const BucketWork& work, const std::vector<int64_t>& ends, Gr
   const bool before_backward =
       work.bucket == kRebuild || work.bucket == kForwardUnit || work.bucket == kAverage;
   failure_->at_ns = came ? arrival_[late] : before_backward ? begin_[late] : backward_[late];
-  for (size_t m = group.begin; m < group.end; ++m) {
+  for (size_t m = group.begin; m < group.end; m += group.step) {
     if (arrival_[m] >= known_ns) arrival_[m] = kNever;
     if (launched_[m] >= known_ns) launched_[m] = kNever;
   }

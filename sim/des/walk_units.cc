@@ -131,6 +131,7 @@ void Walk::reduce_unit(const BucketWork& work) {
   }
   launch(Operation::reduce_scatter, work.bytes);
   meet(done_.size(), Operation::reduce_scatter, work);
+  if (has_copies(job_)) sum_between_copies(work);
 }
 
 // Of the ranks whose backward ends last the one that waited least for units: what is left of the

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kKeys[] = {"reshard_after_forward", "prefetch", "gather_dtype",
+constexpr const char* kKeys[] = {"reshard_after_forward", "prefetch", "shard_ranks", "gather_dtype",
                                  "reduce_dtype"};
 // Of DDP, and what they are where nobody says it.
 constexpr std::pair<const char*, bool> kFlagsOfDdp[] = {{"gradient_as_bucket_view", false},

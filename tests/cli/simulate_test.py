@@ -109,6 +109,16 @@ class Simulate(ProgramTest):
                          [(w, c) for w in (2, 4, 8) for c in (4, 11, 25)])
         self.assertIn("at 2 ranks: bucket_cap_mb 4", result.out)
 
+    def test_groups_that_hold_a_copy_gather_within_their_hosts(self):
+        args = ("golden/data/published/mpt_1b_fsdp.json", "--machine", "dgx_h100", "--set", "/steps=12")
+        groups = ("--set", "/reducer/shard_ranks=8")
+        _, one = self.simulate(*args, "--world-size", 512)
+        _, copies = self.simulate(*args, *groups, "--world-size", 512)
+        self.assertLess(copies["runs"][0]["numbers"]["step_ms"], one["runs"][0]["numbers"]["step_ms"])
+        stall = '/faults=[{"kind": "stall", "rank": 5, "phase": "load", "duration_ms": 300}]'
+        result, _ = self.simulate(*args, *groups, "--world-size", 32, "--set", stall)
+        self.assertIn("rank 5 is late: compute in load", result.out)  # not the seven that wait for it
+
     def test_pictures_and_traces(self):
         curves, step, trace = (self.tmp / n for n in ("curves.svg", "step.svg", "trace.json"))
         self.simulate("scenarios/sweeps/pytorch_gloo_resnet50.json", "--set", "/faults=[]",

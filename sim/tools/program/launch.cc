@@ -52,8 +52,9 @@ std::vector<std::string> variables(const ProgramLaunch& launch, int64_t rank, in
                                   "PYTHONDONTWRITEBYTECODE=1",
                                   "MASTER_ADDR=127.0.0.1",
                                   fmt::format("MASTER_PORT={}", port)};
+  if (launch.start.pretends_gpus) all.emplace_back("LOCKSTEP_PROGRAM_PRETEND_GPUS=1");
   all.insert(all.end(), launch.variables.begin(), launch.variables.end());
-  if (launch.spawns) {  // it says itself which rank is which
+  if (launch.start.spawns) {  // it says itself which rank is which
     all.insert(all.end(), {"LOCKSTEP_PROGRAM_SPAWNS=1", "RANK", "LOCAL_RANK", "WORLD_SIZE",
                            "LOCAL_WORLD_SIZE"});
     return all;
@@ -129,7 +130,7 @@ std::string what_aborted(const std::string& path) {
 
 void take_program_end(const ProgramLaunch& launch, const ProgramChild& child, ProgramEnd* end) {
   if (child.signal == 0 && child.exit_code == 0) return;
-  const std::string log = program_log(launch.folder, launch.spawns ? 0 : child.rank);
+  const std::string log = program_log(launch.folder, launch.start.spawns ? 0 : child.rank);
   std::vector<std::string> lines = said_before_shutdown(log);
   const std::string last = last_said(lines);
   if (std::ssize(lines) > kLogTailLines) lines.erase(lines.begin(), lines.end() - kLogTailLines);
@@ -140,7 +141,7 @@ void take_program_end(const ProgramLaunch& launch, const ProgramChild& child, Pr
     end->why = fmt::format("how rank {} ended is not known: {}", child.rank, said);
     return;
   }
-  const std::string who = launch.spawns ? "the program" : fmt::format("rank {}", child.rank);
+  const std::string who = launch.start.spawns ? "the program" : fmt::format("rank {}", child.rank);
   end->exited = child.signal == 0;
   end->why = fmt::format("{} ended with {} {}: {}", who, end->exited ? "exit code" : "signal",
                          end->exited ? child.exit_code : child.signal, said);
@@ -204,7 +205,7 @@ bool has_resumed(const std::string& folder) {
 
 bool starts_ranks_itself(const ProgramLaunch& launch) {
   std::error_code error;
-  return !launch.spawns && std::filesystem::exists(launch.folder + "/spawns", error);
+  return !launch.start.spawns && std::filesystem::exists(launch.folder + "/spawns", error);
 }
 
 std::string other_world(int64_t ran, int64_t asked) {
@@ -228,11 +229,11 @@ ProgramProcesses::~ProgramProcesses() {
 void ProgramProcesses::start(const ProgramLaunch& launch) {
   port_.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int port = free_port(port_);
-  for (int64_t rank = 0; rank < (launch.spawns ? 1 : launch.world); ++rank) {
-    const SpawnOptions options{.argv = launch.command,
+  for (int64_t rank = 0; rank < (launch.start.spawns ? 1 : launch.world); ++rank) {
+    const SpawnOptions options{.argv = launch.start.command,
                                .log = program_log(launch.folder, rank),
                                .variables = variables(launch, rank, port),
-                               .directory = launch.directory};
+                               .directory = launch.start.directory};
     children_.push_back(
         {launch.zygotes == nullptr ? spawn(options) : launch.zygotes->start(rank, options), rank});
   }

@@ -7,21 +7,20 @@
 #include "scenarios/base/file.h"
 #include "sim/launch/event_loop.h"
 #include "sim/launch/workers.h"
+#include "sim/tools/program/start.h"
 #include "sim/tools/program/zygote.h"
 
 namespace lockstep {
 
 // One run of somebody's program: as several processes, or as one that starts its ranks itself.
 struct ProgramLaunch {
-  std::vector<std::string> command;
+  ProgramStart start;
   std::string folder;  // exists; gets recordings and rank-R.log
   std::string agent;   // folder for PYTHONPATH
   int64_t world = 1, scale = 1;
-  bool spawns = false;  // it starts its ranks itself
   double limit_s = 120;
   std::vector<std::string> variables = {};  // more of them: "NAME=value"
   ProgramZygotes* zygotes = nullptr;        // of which ranks are forked where that can be
-  std::string directory = {};               // in which it runs; empty: the caller's
 };
 
 // What to say of a run that came to nothing: empty unless it asked in vain whether there are GPUs.

@@ -31,7 +31,7 @@ RankProcesses::~RankProcesses() {
 }
 
 void RankProcesses::start(const ProgramLaunch& launch) {
-  spawns_ = launch.spawns;
+  spawns_ = launch.start.spawns;
   world_ = launch.world;
   folder_ = launch.folder;
   own_.start(launch);

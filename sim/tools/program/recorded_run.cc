@@ -28,7 +28,6 @@ RecordedRun with_broken_off(RecordedRun found, const std::string& folder, int64_
 
 std::vector<std::string> variables(const ProgramVerification& options, bool in_double) {
   std::vector<std::string> all;
-  if (options.pretends_gpus) all.emplace_back("LOCKSTEP_PROGRAM_PRETEND_GPUS=1");
   if (options.seed) all.push_back(fmt::format("LOCKSTEP_PROGRAM_SEED={}", *options.seed));
   if (!in_double) all.emplace_back("LOCKSTEP_PROGRAM_OWN_DTYPES=1");
   if (judges_hook(options)) all.emplace_back("LOCKSTEP_PROGRAM_LOSSY_HOOK=1");
@@ -73,16 +72,14 @@ RecordedRun record_run(const ProgramSession& session, const std::string& folder,
   if (run.watched) all.emplace_back("LOCKSTEP_PROGRAM_FLIGHT=1");
   if (run.world == 1) add_of_one_device(session, &all);
   const auto begin = std::chrono::steady_clock::now();
-  const ProgramLaunch launch{.command = options.command,
+  const ProgramLaunch launch{.start = options.start,
                              .folder = folder,
                              .agent = program_agent_folder(),
                              .world = world,
                              .scale = run.scale,
-                             .spawns = options.spawns,
                              .limit_s = options.limit_s,
                              .variables = all,
-                             .zygotes = session.zygotes,
-                             .directory = options.directory};
+                             .zygotes = session.zygotes};
   const ProgramEnd end =
       run.watched ? watch(launch, session.signals, &found) : run_program(launch, session.signals);
   found.seconds = seconds_since(begin);
@@ -91,7 +88,7 @@ RecordedRun record_run(const ProgramSession& session, const std::string& folder,
   found.exited = end.exited;
   found.log_tail = end.log_tail;
   if (fs::exists(folder + "/same_rank", error)) {
-    found.why = options.spawns ? kStartsRanksAgain : kOneRankTwice;
+    found.why = options.start.spawns ? kStartsRanksAgain : kOneRankTwice;
     found.failed.reset();
     return found;
   }
@@ -125,7 +122,7 @@ RecordedRun record_run(const ProgramSession& session, const std::string& folder,
 
 RecordedRun record_alone(const ProgramSession& session, const std::string& folder, int64_t scale) {
   RecordedRun one = record_run(session, folder, {.world = 1, .scale = scale});
-  const bool wants_more = session.options.pretends_gpus && !has_resumed(folder) &&
+  const bool wants_more = session.options.start.pretends_gpus && !has_resumed(folder) &&
                           one.signal == 0 && !one.why.empty() && (one.exited || one.ended);
   if (!wants_more) return one;
   *session.all_gpus = true;

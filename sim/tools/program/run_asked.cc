@@ -15,16 +15,13 @@ RanProgram run_with_faults(const ProgramRunAsked& asked, const std::string& fold
                            Signals* signals) {
   const std::string path = folder + "/faults.json";
   write_file(path, agent_json(asked.faults).dump());
-  ProgramLaunch launch{.command = asked.command,
+  ProgramLaunch launch{.start = asked.start,
                        .folder = folder,
                        .agent = program_agent_folder(),
                        .world = asked.world,
-                       .spawns = asked.spawns,
-                       .variables = asked.variables,
-                       .directory = asked.directory};
+                       .variables = asked.variables};
   launch.variables.push_back("LOCKSTEP_PROGRAM_FAULTS=" + path);
   launch.variables.push_back(fmt::format("LOCKSTEP_PROGRAM_TIMEOUT_SCALE={}", asked.timeout_scale));
-  if (asked.pretends_gpus) launch.variables.emplace_back("LOCKSTEP_PROGRAM_PRETEND_GPUS=1");
   RanProgram ran;
   ran.run = watch_program(launch, asked.watch, asked.faults.size(), signals);
   ran.result = judge_run(ran.run, asked.faults, launch, asked.watch);

@@ -8,17 +8,15 @@
 #include "sim/tools/program/run_faults.h"
 #include "sim/tools/program/run_result.h"
 #include "sim/tools/program/run_watch.h"
+#include "sim/tools/program/start.h"
 
 namespace lockstep {
 
 // How a program is run with faults: what `run -- COMMAND` and a scenario with "program" can ask
 // for.
 struct ProgramRunAsked {
-  std::vector<std::string> command;
-  std::string directory = {};  // in which it runs; empty: the caller's
+  ProgramStart start;
   int64_t world = 2;
-  bool spawns = false;
-  bool pretends_gpus = false;  // to a program that looks for some
   std::vector<ProgramFault> faults;
   double timeout_scale = 1;  // of the time-outs of the program's groups
   ProgramWatch watch;

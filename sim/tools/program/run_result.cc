@@ -229,7 +229,7 @@ std::string places_text(const std::vector<RankView>& views) {
 ProgramRunResult judge_run(const ProgramRun& run, const std::vector<ProgramFault>& faults,
                            const ProgramLaunch& launch, const ProgramWatch& watch) {
   ProgramRunResult result;
-  result.command = launch.command;
+  result.command = launch.start.command;
   result.world_size = launch.world;
   result.faults = faults;
   result.acted = run.acted;

@@ -125,14 +125,14 @@ HtmlPage page_of(const RanProgram& ran, const RunOptions& options, const std::st
 int run_program_with_faults(RunOptions options) {
   InputErrors errors = ci_errors(options.ci);
   const auto asked_world =
-      leave_out_launcher(&options.asked.command, options.asked.spawns, &errors);
+      leave_out_launcher(&options.asked.start.command, options.asked.start.spawns, &errors);
   if (asked_world && options.world->empty()) options.asked.world = *asked_world;
   check_output("--json", options.json, &errors);
   ProgramRunAsked asked = options.asked;
   asked.faults = read_faults(options, &errors);
   const ProgramScratch scratch;
   check_places(scratch, &errors);
-  check_command(asked.command, &errors);
+  check_command(asked.start.command, &errors);
   make_gradients_folder(options, &errors);
   if (errors.empty())
     if (auto error = trace_error(options.trace, 1)) errors.push_back(std::move(*error));
@@ -152,13 +152,11 @@ int run_program_with_faults(RunOptions options) {
 }
 
 void add_what(CLI::App* verb, RunOptions* options) {
-  add_command(verb, &options->asked.command);
+  ProgramStart* start = &options->asked.start;
+  add_started_program(verb, &start->command, &start->spawns, &start->pretends_gpus);
   options->world = verb->add_option("--world-size", options->asked.world, "How many ranks (2)")
                        ->option_text("W")
                        ->check(between(int64_t{2}, int64_t{64}));
-  verb->add_flag("--spawns", options->asked.spawns, "COMMAND starts its ranks itself (mp.spawn)");
-  verb->add_flag("--pretend-gpus", options->asked.pretends_gpus,
-                 "Let torch.cuda.is_available() say yes; the CPU does what is asked of CUDA");
   verb->add_option("--timeout-scale", options->asked.timeout_scale,
                    "Of the time-outs of the program's groups: 0.01 makes 30 minutes 18 seconds (1)")
       ->option_text("X")

@@ -366,13 +366,13 @@ void take_rank(const ProgramLaunch& launch, int64_t rank, ProgramRun* run) {
   }
   run->outcome.evidence.push_back(to_json_text(evidence));
   run->outcome.log_tails.push_back(
-      log_tail(program_log(launch.folder, launch.spawns ? 0 : rank), kTailLines));
+      log_tail(program_log(launch.folder, launch.start.spawns ? 0 : rank), kTailLines));
 }
 
 // What the judge asks of a plan.
 void take_plan(const ProgramLaunch& launch, ProgramRun* run) {
   Scenario& scenario = run->outcome.plan.scenario;
-  scenario.name = launch.command[0];
+  scenario.name = launch.start.command[0];
   scenario.world_size = scenario.batch_size = launch.world;
   scenario.reducer.kind = "c10d";
   scenario.communicator.kind = "gloo";

@@ -113,12 +113,12 @@ void check_caps(const std::vector<double>& caps, Problems* problems) {
 
 void check_started(const ProgramPart& program, Problems* problems) {
   InputErrors errors;
-  if (!program.spawns) {
-    if (const auto of = of_launcher(program.command, &errors))
+  if (!program.start.spawns) {
+    if (const auto of = of_launcher(program.start.command, &errors))
       errors.push_back(option_error(of->left_out + " starts ranks, and so does lockstep",
                                     "what each rank runs; world_size says how many"));
   }
-  check_command(program.command, &errors, program.directory);
+  check_command(program.start.command, &errors, program.start.directory);
   for (const InputError& error : errors)
     problems->push_back({"/program/command", false, printable(error.message), error.allowed});
 }
@@ -165,12 +165,12 @@ class ProgramScenarioMaker {
     scenario.is_run = is_run;
     program_scenario_members(scenario, ProgramReader{document});
     const Json& program = document[kProgramKey];
-    program["command"].get_to(scenario.program.command);
+    program["command"].get_to(scenario.program.start.command);
     program_members(scenario.program, ProgramReader{program});
     if (document.contains("sweep"))
       program_sweep_members(scenario.sweep, ProgramReader{document["sweep"]});
     check_caps(scenario.sweep.caps, problems);
-    place_directory(directory_, &scenario.program.directory, problems);
+    place_directory(directory_, &scenario.program.start.directory, problems);
     check_started(scenario.program, problems);
     if (is_run) take_faults(document["faults"], &scenario, problems);
     const auto expected = select_expectations(document, problems);

@@ -12,6 +12,7 @@
 #include "scenarios/scenario.h"
 #include "sim/plan/plans.h"
 #include "sim/tools/program/run_faults.h"
+#include "sim/tools/program/start.h"
 
 namespace lockstep {
 
@@ -19,9 +20,8 @@ namespace lockstep {
 // `verify|run|sweep -- COMMAND` does with options, the file says with keys.
 
 struct ProgramPart {
-  std::vector<std::string> command;
-  std::string directory = ".";  // absolute, once read
-  bool spawns = false, fresh_processes = false, pretend_gpus = false, local_batch_norm = false;
+  ProgramStart start = {.directory = "."};  // absolute, once read
+  bool fresh_processes = false, local_batch_norm = false;
   std::optional<double> limit_s, timeout_scale, hang_after_s, hook_error, hook_owed;
   std::string drill = "when_quick";  // or always, never
 };
@@ -62,17 +62,17 @@ void program_members(P& program, F use) {
   use({.key = "directory",
        .description = "Folder in which the command runs, relative to this file.",
        .size = kNotEmpty},
-      program.directory);
+      program.start.directory);
   use({.key = "spawns",
        .description = "The command starts its ranks itself (mp.spawn); as --spawns."},
-      program.spawns);
+      program.start.spawns);
   use({.key = "fresh_processes",
        .description = "A Python for each rank, instead of forking it; as --fresh-processes."},
       program.fresh_processes);
   use({.key = "pretend_gpus",
        .description = "torch.cuda.is_available() says yes, and the CPU does what is asked of CUDA; "
                       "as --pretend-gpus."},
-      program.pretend_gpus);
+      program.start.pretends_gpus);
   use({.key = "local_batch_norm",
        .description =
            "On one device BatchNorm normalizes the batch of each rank by itself, too; as "

@@ -69,7 +69,7 @@ Json run_json(const ProgramScenarioRun& run) {
           {"file", run.file},
           {"label", label_of(scenario.axes)},
           {"set", std::move(axes)},
-          {"directory", scenario.program.directory},
+          {"directory", scenario.program.start.directory},
           {"as", scenario.is_run ? "run" : "verify"},
           {"verdict", to_word(run.judged.verdict)},
           {"expected", run.judged.expected},

@@ -52,10 +52,7 @@ std::optional<Divergence> divergence_of(const ProgramWorld& world) {
 ProgramVerification verification_of(const ProgramScenario& scenario) {
   const ProgramPart& program = scenario.program;
   ProgramVerification asked;
-  asked.command = program.command;
-  asked.directory = program.directory;
-  asked.spawns = program.spawns;
-  asked.pretends_gpus = program.pretend_gpus;
+  asked.start = program.start;
   asked.fresh_processes = program.fresh_processes;
   asked.drills = program.drill == "always";
   asked.never_drills = program.drill == "never";
@@ -69,11 +66,8 @@ ProgramVerification verification_of(const ProgramScenario& scenario) {
 ProgramRunAsked run_of(const ProgramScenario& scenario) {
   const ProgramPart& program = scenario.program;
   ProgramRunAsked asked;
-  asked.command = program.command;
-  asked.directory = program.directory;
+  asked.start = program.start;
   asked.world = scenario.world_size;
-  asked.spawns = program.spawns;
-  asked.pretends_gpus = program.pretend_gpus;
   asked.faults = scenario.faults;
   if (program.timeout_scale) asked.timeout_scale = *program.timeout_scale;
   if (program.limit_s) asked.watch.limit_s = *program.limit_s;
@@ -118,9 +112,10 @@ void judge_program_expectation(const Expectation& expect, bool interrupted, RunR
 }
 
 ProgramZygotes* ProgramScenarioRunner::zygotes_of(const ProgramVerification& asked) {
-  std::vector<std::string> words = {asked.directory};
-  words.insert(words.end(), asked.command.begin(), asked.command.end());
-  if (words == words_ && zygotes_ && !asked.fresh_processes && !asked.spawns) return zygotes_.get();
+  std::vector<std::string> words = {asked.start.directory};
+  words.insert(words.end(), asked.start.command.begin(), asked.start.command.end());
+  if (words == words_ && zygotes_ && !asked.fresh_processes && !asked.start.spawns)
+    return zygotes_.get();
   zygotes_ = make_zygotes(asked, scratch_);
   words_ = std::move(words);
   return zygotes_.get();
@@ -142,7 +137,7 @@ ProgramScenarioRun ProgramScenarioRunner::run(const ProgramScenario& scenario,
     const ProgramVerification asked = verification_of(scenario);
     ProgramZygotes* zygotes = zygotes_of(asked);
     ProgramResult& result = run.verified.emplace();
-    result.command = asked.command;
+    result.command = asked.start.command;
     result.worlds.emplace_back().world_size = scenario.world_size;
     result.signal = judge_world(asked, folder, zygotes, signals_, &result.worlds.front());
     result.forked = zygotes != nullptr && zygotes->fork();

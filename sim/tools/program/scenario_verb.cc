@@ -156,8 +156,9 @@ InputErrors untrusted_programs(const Selection& selection,
     if (!selection.trusts_programs && !file.runs.empty())
       errors.push_back(file_error(
           printable(file.path),
-          fmt::format("it runs a command: {}",
-                      printable(fmt::format("{}", fmt::join(file.runs[0].program.command, " ")))),
+          fmt::format(
+              "it runs a command: {}",
+              printable(fmt::format("{}", fmt::join(file.runs[0].program.start.command, " ")))),
           "--trust-programs, if you trust it"));
   return errors;
 }

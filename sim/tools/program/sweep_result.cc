@@ -314,7 +314,7 @@ Json as_json(const ProgramSweepResult& result) {
     worlds.push_back(world_json(result.plan, world));
   return with_head({{"verdict", to_word(verdict_of(result))},
                     {"exit_code", exit_code_of(result)},
-                    {"command", result.plan.command},
+                    {"command", result.plan.start.command},
                     {"machine", {{"cpu", result.machine.cpu}, {"cores", result.machine.cores}}},
                     {"steps", result.plan.steps},
                     {"warmup", result.plan.warmup},
@@ -329,7 +329,7 @@ TestReport test_report(const ProgramSweepResult& result) {
   report.answer = last_line(result);
   report.time_s = result.duration_s;
   for (const ProgramSweepWorld& world : result.worlds) {
-    TestCase one = case_of_world(result.plan.command, world.world_size);
+    TestCase one = case_of_world(result.plan.start.command, world.world_size);
     const std::string why = why_inconclusive(result.plan, world);
     if (!why.empty()) {
       one.result = TestCase::Result::inconclusive;

@@ -79,7 +79,7 @@ class Sweeper {
     std::error_code error;
     fs::create_directory(folder, error);
     found_.prediction =
-        predict_caps(found_.lines, traced_, plan_.command, folder, this_machine().cores);
+        predict_caps(found_.lines, traced_, plan_.start.command, folder, this_machine().cores);
     fs::remove_all(folder, error);
   }
 

@@ -9,6 +9,7 @@
 
 #include "sim/sweep/result.h"
 #include "sim/tools/program/launch.h"
+#include "sim/tools/program/start.h"
 #include "sim/tools/program/sweep_prediction.h"
 #include "sim/tools/program/sweep_times.h"
 
@@ -17,13 +18,12 @@ namespace lockstep {
 // Runs somebody's program with one bucket cap after another, as it is but for the cap.
 
 struct ProgramSweepPlan {
-  std::vector<std::string> command;
-  std::string directory = {};                  // in which it runs; empty: the caller's
+  ProgramStart start;
   std::vector<double> caps = {1, 5, 25, 100};  // MiB, ascending
   std::vector<int64_t> worlds = {2};
   int64_t steps = 20, warmup = 5;
   std::optional<int64_t> rounds;  // nothing: as many as it takes to tell the caps apart
-  bool allow_busy = false, spawns = false, pretends_gpus = false;
+  bool allow_busy = false;
   bool predicts = false;    // caps between these, from traced runs
   std::string calibration;  // a folder for what they were simulated by; empty: none
   double limit_s = 120;

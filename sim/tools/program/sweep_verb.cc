@@ -89,17 +89,14 @@ void sweep_worlds(const ProgramSweepOptions& options, const std::string& scratch
   ::setenv("OMP_NUM_THREADS", "1", 0);
   Signals signals;
   std::unique_ptr<ProgramZygotes> zygotes;
-  if (!options.fresh_processes && !plan.spawns)
-    zygotes = std::make_unique<ProgramZygotes>(plan.command, program_agent_folder(), scratch,
-                                               plan.directory);
-  ProgramLaunch launch{.command = plan.command,
+  if (!options.fresh_processes && !plan.start.spawns)
+    zygotes = std::make_unique<ProgramZygotes>(plan.start.command, program_agent_folder(), scratch,
+                                               plan.start.directory);
+  ProgramLaunch launch{.start = plan.start,
                        .folder = scratch,
                        .agent = program_agent_folder(),
-                       .spawns = plan.spawns,
                        .limit_s = plan.limit_s,
-                       .zygotes = zygotes.get(),
-                       .directory = plan.directory};
-  if (plan.pretends_gpus) launch.variables.emplace_back("LOCKSTEP_PROGRAM_PRETEND_GPUS=1");
+                       .zygotes = zygotes.get()};
   MovingLine line(!options.quiet && can_move(STDERR_FILENO));
   for (const int64_t world : plan.worlds) {
     launch.world = world;
@@ -142,13 +139,14 @@ int sweep_program(const ProgramSweepOptions& options) {
     check_output(name, *path, &errors);
   ProgramSweepResult result;
   result.plan = options.plan;
-  const auto asked_world = leave_out_launcher(&result.plan.command, result.plan.spawns, &errors);
+  const auto asked_world =
+      leave_out_launcher(&result.plan.start.command, result.plan.start.spawns, &errors);
   if (asked_world && options.worlds.empty()) result.plan.worlds = {*asked_world};
   read_lists(options, &result.plan, &errors);
   check_prediction(result.plan, &errors);
   const ProgramScratch scratch;
   check_places(scratch, &errors);
-  check_command(result.plan.command, &errors, result.plan.directory);
+  check_command(result.plan.start.command, &errors, result.plan.start.directory);
   make_calibration_folder(result.plan.calibration, &errors);
   if (!errors.empty()) return bad_input(errors, options.json, options.ci);
   result.machine = this_machine();
@@ -199,12 +197,10 @@ void add_predicted(CLI::App* verb, ProgramSweepOptions* options) {
 
 void add_started(CLI::App* verb, ProgramSweepOptions* options) {
   ProgramSweepPlan* plan = &options->plan;
-  add_command(verb, &plan->command);
-  verb->add_flag("--spawns", plan->spawns, "COMMAND starts its ranks itself (mp.spawn)");
+  ProgramStart* start = &plan->start;
+  add_started_program(verb, &start->command, &start->spawns, &start->pretends_gpus);
   verb->add_flag("--fresh-processes", options->fresh_processes,
                  "Start a Python for each rank, instead of forking it");
-  verb->add_flag("--pretend-gpus", plan->pretends_gpus,
-                 "Let torch.cuda.is_available() say yes; the CPU does what is asked of CUDA");
   verb->add_option("--limit", plan->limit_s, "Seconds that one run may take (120)")
       ->option_text("S")
       ->check(between(1.0, 86'400.0));
@@ -283,10 +279,7 @@ ProgramSweepPlan plan_of(const ProgramScenario& scenario) {
   const ProgramPart& program = scenario.program;
   const ProgramSweepPart& sweep = scenario.sweep;
   ProgramSweepPlan plan;
-  plan.command = program.command;
-  plan.directory = program.directory;
-  plan.spawns = program.spawns;
-  plan.pretends_gpus = program.pretend_gpus;
+  plan.start = program.start;
   if (program.limit_s) plan.limit_s = *program.limit_s;
   if (!sweep.caps.empty()) plan.caps = sweep.caps;
   plan.worlds = sweep.worlds.empty() ? std::vector{scenario.world_size} : sweep.worlds;

@@ -31,21 +31,21 @@ struct ProgramOptions {
 // On a terminal alone, since a world size may take minutes.
 void say_progress(const ProgramOptions& options, int64_t world) {
   if (!options.quiet && ::isatty(STDERR_FILENO) != 0)
-    print_error(fmt::format("{} on {} ranks ...\n", options.asked.command[0], world));
+    print_error(fmt::format("{} on {} ranks ...\n", options.asked.start.command[0], world));
 }
 
 int verify_program(ProgramOptions options) {
   InputErrors errors = ci_errors(options.ci);
   const auto asked_world =
-      leave_out_launcher(&options.asked.command, options.asked.spawns, &errors);
+      leave_out_launcher(&options.asked.start.command, options.asked.start.spawns, &errors);
   if (options.worlds.empty()) options.worlds = {asked_world.value_or(2)};
   check_output("--json", options.json, &errors);
   const ProgramScratch scratch;
   check_places(scratch, &errors);
-  check_command(options.asked.command, &errors);
+  check_command(options.asked.start.command, &errors);
   if (!errors.empty()) return bad_input(errors, options.json, options.ci);
   ProgramResult result;
-  result.command = options.asked.command;
+  result.command = options.asked.start.command;
   Signals signals;
   const auto zygotes = make_zygotes(options.asked, scratch.path);
   for (const int64_t world : options.worlds) {
@@ -71,17 +71,15 @@ void add_program(CLI::App& app, std::function<int()>* action) {
   auto options = std::make_shared<ProgramOptions>();
   CLI::App* verb = app.add_subcommand(
       "program", "Check your own, unmodified PyTorch script: verify [options] -- COMMAND.");
-  add_command(verb, &options->asked.command);
+  ProgramStart* start = &options->asked.start;
+  add_started_program(verb, &start->command, &start->spawns, &start->pretends_gpus);
   verb->add_option("--world-sizes", options->worlds, "How many ranks, one after another (2)")
       ->delimiter(',')
       ->option_text("W,...")
       ->allow_extra_args(false)
       ->check(between(int64_t{2}, int64_t{64}));
-  verb->add_flag("--spawns", options->asked.spawns, "COMMAND starts its ranks itself (mp.spawn)");
   verb->add_flag("--fresh-processes", options->asked.fresh_processes,
                  "Start a Python for each rank, instead of forking it");
-  verb->add_flag("--pretend-gpus", options->asked.pretends_gpus,
-                 "Let torch.cuda.is_available() say yes; the CPU does what is asked of CUDA");
   verb->add_option(
           "--seed", options->asked.seed,
           "Seed torch, NumPy and random of every process; for a program that seeds nothing")

@@ -430,9 +430,9 @@ int judge_both(const ProgramSession& session, ProgramWorld* found) {
 
 std::unique_ptr<ProgramZygotes> make_zygotes(const ProgramVerification& asked,
                                              const std::string& scratch) {
-  if (asked.fresh_processes || asked.spawns) return nullptr;
-  return std::make_unique<ProgramZygotes>(asked.command, program_agent_folder(), scratch,
-                                          asked.directory);
+  if (asked.fresh_processes || asked.start.spawns) return nullptr;
+  return std::make_unique<ProgramZygotes>(asked.start.command, program_agent_folder(), scratch,
+                                          asked.start.directory);
 }
 
 int judge_world(const ProgramVerification& asked, const std::string& scratch,

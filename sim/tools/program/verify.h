@@ -9,15 +9,15 @@
 #include "sim/launch/event_loop.h"
 #include "sim/tools/program/judge_comm_hook.h"
 #include "sim/tools/program/result.h"
+#include "sim/tools/program/start.h"
 #include "sim/tools/program/zygote.h"
 
 namespace lockstep {
 
 // How a program is judged: what `verify -- COMMAND` and a scenario with "program" can ask for.
 struct ProgramVerification {
-  std::vector<std::string> command;
-  std::string directory = {};  // in which it runs; empty: the caller's
-  bool spawns = false, pretends_gpus = false, fresh_processes = false;
+  ProgramStart start;
+  bool fresh_processes = false;
   bool drills = false, never_drills = false;  // neither: where it is quick
   std::optional<int64_t> seed;
   HookBound hook;                 // asked for where either is there

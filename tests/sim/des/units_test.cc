@@ -82,40 +82,6 @@ TEST(Units, SlowComputeDownWhileTheyAreGathered) {
   EXPECT_GT(second_step(job).duration_ns, 15'000);
 }
 
-ParameterShards random_parts(Rng& rng, int64_t forward_ns, int64_t backward_ns) {
-  ParameterShards parts;
-  parts.units.resize(static_cast<size_t>(drawn(rng, 1, 5)));
-  parts.prefetch = drawn(rng, 0, 3);
-  parts.reshard = drawn(rng, 0, 1) == 0;
-  int64_t forward = 0, backward = backward_ns;
-  for (size_t u = 0; u < parts.units.size(); ++u) {
-    ParameterShards::Unit& unit = parts.units[u];
-    unit.bytes = drawn(rng, 0, 100'000);
-    if (u == 0) continue;
-    unit.forward_ns = forward = drawn(rng, forward, forward_ns);
-    unit.done_ns = drawn(rng, 0, backward);
-    unit.backward_ns = backward = drawn(rng, 0, unit.done_ns);
-  }
-  return parts;
-}
-
-Job random_units(uint64_t seed) {
-  Job job = random_job(seed);
-  Rng rng(seed + 99);
-  job.parts = random_parts(rng, job.forward_ns, job.backward_ns);
-  job.settled.clear();
-  for (size_t u = job.parts->units.size(); u-- > 0;)
-    job.settled.push_back({static_cast<int64_t>(job.settled.size()), drawn(rng, 0, 100'000),
-                           u == 0 ? job.backward_ns : job.parts->units[u].done_ns,
-                           drawn(rng, 0, 1) * 7, drawn(rng, 0, 1) * drawn(rng, 0, 3000)});
-  job.first_step = job.settled;
-  job.rebuild_ns = job.comm_slowdown = 0;
-  job.noise.per_bucket = false;
-  job.passes = drawn(rng, 1, 3);
-  job.each_pass = drawn(rng, 0, 1) == 0;
-  return job;
-}
-
 std::vector<StepNumbers> steps_of_units(const Job& job, Engine engine) {
   const auto run = simulate(job, {engine, 1});
   EXPECT_TRUE(run) << to_text(run.errors().front());

@@ -45,7 +45,7 @@ TEST_F(Launch, OrWhatAnExceptionOfCppSaysAboveItsFrames) {
 }
 
 TEST_F(Launch, HowARankEndedThatTheProgramStartedMayBeUnknown) {
-  launch_.spawns = true;
+  launch_.start.spawns = true;
   EXPECT_EQ(why(-1, 0, "saved\n"), "how rank 0 ended is not known: saved");
   EXPECT_EQ(why(1, 0, "x\n"), "the program ended with exit code 1: x");
 }

@@ -21,11 +21,11 @@ namespace {
 class RankProcessesTest : public ::testing::Test {
  protected:
   void start(const std::string& script) {
-    launch_ = {.command = {"/bin/sh", "-c", "cd " + folder_ + "; " + script},
-               .folder = folder_,
-               .agent = folder_,
-               .world = 2,
-               .spawns = true};
+    launch_ = {
+        .start = {.command = {"/bin/sh", "-c", "cd " + folder_ + "; " + script}, .spawns = true},
+        .folder = folder_,
+        .agent = folder_,
+        .world = 2};
     processes_.start(launch_);
   }
   // Looks until it is so, ten seconds at most; places of those that ended.
@@ -105,11 +105,10 @@ TEST_F(RankProcessesTest, NobodyElsesProcessIsTakenForARank) {
   }
   {
     RankProcesses processes;
-    launch_ = {.command = {"/bin/sleep", "60"},
+    launch_ = {.start = {.command = {"/bin/sleep", "60"}, .spawns = true},
                .folder = folder_,
                .agent = folder_,
-               .world = 2,
-               .spawns = true};
+               .world = 2};
     temporary_.write("rank-0.process.json", fmt::format(R"({{"pid": {}}})", other));
     temporary_.write("rank-1.process.json", R"({"pid": 1e99})");
     temporary_.write("children.jsonl", "no JSON\n{\"pid\": \"x\"}\n[[[[\n");
@@ -127,15 +126,14 @@ TEST_F(RankProcessesTest, RanksEndWithTheObject) {
   pid_t rank = 0;
   {
     RankProcesses processes;
-    launch_ = {
-        .command =
-            {"/bin/sh", "-c",
-             "cd " + folder_ +
-                 "; setsid sleep 60 & echo \"{\\\"pid\\\": $!}\" > rank-0.process.json; sleep 60"},
-        .folder = folder_,
-        .agent = folder_,
-        .world = 2,
-        .spawns = true};
+    launch_ = {.start = {.command = {"/bin/sh", "-c",
+                                     "cd " + folder_ +
+                                         "; setsid sleep 60 & echo \"{\\\"pid\\\": $!}\" > "
+                                         "rank-0.process.json; sleep 60"},
+                         .spawns = true},
+               .folder = folder_,
+               .agent = folder_,
+               .world = 2};
     processes.start(launch_);
     for (int i = 0; i < 1000 && processes.ranks().empty(); ++i) {
       processes.look();

@@ -78,23 +78,25 @@ TEST_F(ProgramScenarios, AreWhatACommandLineAsksFor) {
   EXPECT_FALSE(plain.is_run);
   EXPECT_EQ(plain.world_size, 2);
   EXPECT_EQ(plain.expect.verdict, Verdict::pass);
-  EXPECT_EQ(plain.program.directory, folder_.string());
+  EXPECT_EQ(plain.program.start.directory, folder_.string());
   const ProgramVerification bare = verification_of(plain);
-  EXPECT_EQ(bare.command, (std::vector<std::string>{"/bin/sh", "train.py"}));
+  EXPECT_EQ(bare.start.command, (std::vector<std::string>{"/bin/sh", "train.py"}));
   EXPECT_EQ(bare.limit_s, 120);
-  EXPECT_FALSE(bare.seed || bare.drills || bare.never_drills || bare.spawns || bare.hook.error);
+  EXPECT_FALSE(bare.seed || bare.drills || bare.never_drills || bare.start.spawns ||
+               bare.hook.error);
 
   const ProgramVerification full = verification_of(
       one(R"(, "seed": 7)",
           R"(, "spawns": true, "fresh_processes": true, "pretend_gpus": true, "limit_s": 9.5,
          "drill": "never", "local_batch_norm": true, "hook_error": 0.1, "hook_owed": 0.2, "directory": "below/..")"));
-  EXPECT_TRUE(full.spawns && full.fresh_processes && full.pretends_gpus && full.never_drills);
+  EXPECT_TRUE(full.start.spawns && full.fresh_processes && full.start.pretends_gpus &&
+              full.never_drills);
   EXPECT_TRUE(full.local_batch_norm);
   EXPECT_EQ(full.seed, 7);
   EXPECT_EQ(full.limit_s, 9.5);
   EXPECT_EQ(full.hook.error, 0.1);
   EXPECT_EQ(full.hook.owed, 0.2);
-  EXPECT_EQ(full.directory, folder_.string());
+  EXPECT_EQ(full.start.directory, folder_.string());
   EXPECT_TRUE(verification_of(one("", R"(, "drill": "always")")).drills);
 }
 
@@ -116,7 +118,7 @@ TEST_F(ProgramScenarios, WithFaultsAreRuns) {
   EXPECT_EQ(asked.timeout_scale, 0.01);
   EXPECT_EQ(asked.watch.hang_after_s, 4);
   EXPECT_EQ(asked.watch.limit_s, 50);
-  EXPECT_TRUE(asked.spawns);
+  EXPECT_TRUE(asked.start.spawns);
 }
 
 TEST_F(ProgramScenarios, HaveAxesAndWhatTheyExpectOfEach) {
