@@ -57,7 +57,7 @@ ProgramSweepResult result_with(double share, int64_t rounds) {
       runs.push_back({cell, round, {}, "not_compared", numbers});
     }
   ProgramSweepResult result;
-  result.plan.command = {"train"};
+  result.plan.start.command = {"train"};
   ProgramSweepWorld& world = result.worlds.emplace_back();
   world.world_size = 2;
   world.rounds = rounds;
