@@ -160,13 +160,6 @@ ProgramCause divided_cause(const Ranks& ranks, const ProgramRank& one, size_t st
   return gathered ? ProgramCause::gathered_as_constants : ProgramCause::divided_twice;
 }
 
-// As where ranks gather them all, and make one of them.
-bool ranks_have_one_gradient(const Ranks& ranks, size_t step, size_t i) {
-  return std::all_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
-    return rank.steps[step].grad_hashes[i] == ranks[0].steps[step].grad_hashes[i];
-  });
-}
-
 // It divided by their number, and nothing came after: what it was given is as many times too large.
 bool is_averaged_by_ddp(const Ranks& ranks, size_t step, size_t i) {
   const ProgramStep& a = ranks[0].steps[step];
@@ -393,8 +386,7 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
   if (other_constants(ranks)) return ProgramCause::own_constants;
   if (one.batch_norms > 0) return ProgramCause::local_batch_norm;
   if (buffers_parted(ranks, step)) return ProgramCause::own_buffers;
-  if (holds(a.unreduced, a.names[i]) && !ranks_have_one_gradient(ranks, step, i))
-    return ProgramCause::not_reduced;
+  if (holds(a.unreduced, a.names[i])) return ProgramCause::not_reduced;
   if (a.unsynced && holds(a.shards, a.names[i])) return ProgramCause::no_sync_at_step;
   if (a.gathered) return ProgramCause::gathered_as_constants;
   if (!scaled) return ProgramCause::unknown;
