@@ -97,7 +97,7 @@ for begin"""
     critic.requires_grad_(False)"""
         text = script(before=before, loss="critic.module(out).mean(){times}", after="critic.requires_grad_(True)").replace("for begin", begin)
         said = self.verified(text.replace("{times}", " * world"), 1, "--drill")
-        self.assertIn("fail: step 2, gradient of 0.weight\n      cause not_divided: ", said)
+        self.assertIn("fail: step 2, gradient of 0.weight\n      cause scaled_by_ranks: ", said)
         said = self.verified(text.replace("{times}", ".abs().sqrt()"), 1, "--drill")
         self.assertNotIn("begins with other weights", said)
         self.assertIn("cause function_of_mean: ", said)
@@ -121,7 +121,7 @@ optimizer"""
             with self.subTest(support):
                 whole = text.replace("model(x[mine])", f"model({support}, own)")
                 self.verified(whole.replace("{times}", ""), 0)
-        self.assertIn("cause not_divided: ", self.verified(whole.replace("{times}", " * world"), 1))
+        self.assertIn("cause scaled_by_ranks: ", self.verified(whole.replace("{times}", " * world"), 1))
 
     def test_weights_that_each_rank_changes_within_the_step(self):
         text = script(before=ASCENT, after=DESCENT).replace("    optimizer.zero_grad()\n    out", "    out")

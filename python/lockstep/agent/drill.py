@@ -17,6 +17,7 @@ MOST_CALLS = 50_000
 MOST_OUTPUTS = 16  # of a call
 MOST_ROWS = 16_384  # of a tensor, each with two numbers
 MOST_IN_A_ROW = 1 << 22
+MOST_USERS = 64  # of a parameter; of one that has more, no others are told
 MOST_CARRIED = 2  # numbers that a tensor was made with; more are likely data
 
 
@@ -30,9 +31,11 @@ class Leaf:
         self.version = 0
         self.later, self.later_call = None, 0  # of what a later operator used, where it was written to in between, and which one
         self.gradient = None  # the sum over the backwards of the step
-
+        self.users = []  # calls
 
     def used(self, call):
+        if len(self.users) < MOST_USERS:
+            self.users.append(call)
         if self.values is None:
             self.values, self.version = sketch(self.tensor), self.tensor._version
         elif self.later is None and self.tensor._version != self.version:
@@ -179,7 +182,8 @@ class Drill:
             leaf.hook.remove()
             if leaf.values and key in self.recorder.names and (key in own or self.recorder.names[key] not in taken):
                 self.add({"kind": "parameter", "name": self.recorder.names[key], "values": leaf.values,
-                          "gradient": sketch(leaf.gradient), "later": leaf.later, "later_call": leaf.later_call})
+                          "gradient": sketch(leaf.gradient), "later": leaf.later, "later_call": leaf.later_call,
+                          "users": leaf.users if len(leaf.users) < MOST_USERS else []})
         self.leaves = {}
         end = {"kind": "end", "calls": self.calls, "why": self.why}
         with open(f"{self.recorder.folder}/drill-{self.recorder.rank}.jsonl", "x", encoding="utf-8") as file:

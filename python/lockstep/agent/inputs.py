@@ -1,5 +1,6 @@
 """What a model is given, beside what its loaders gave: where a script computes it of a rank's own batch, as by its mean,
 more ranks have other inputs of the same samples."""
+import hashlib
 import random
 import sys
 
@@ -43,7 +44,7 @@ def loaded(recorder, batch):
     if len(recorder.loaded) <= MOST_SAMPLES:
         recorder.loaded += rows(batch)
     recorder.loaded_standardized = recorder.loaded_standardized or is_standardized(first_tensor(batch))
-    recorder.states = recorder.generators.states()
+    recorder.states = recorder.states_before_loss = recorder.generators.states()
 
 
 def samples_of(recorder, batch):
@@ -64,6 +65,20 @@ def note_draws(recorder):
     recorder.drew = recorder.drew or (recorder.states is not None and recorder.states != recorder.generators.states())
 
 
+def note_loss_draws(recorder):
+    """Before a backward, beside those of forwards: what ranks drew by other states than one device, or more of, its loss may be made
+    of. Since the last batch, where loaders give any; else since the last forward."""
+    before, now = recorder.states_before_loss, recorder.generators.states()
+    if before not in (None, now):
+        text = f"{recorder.loss_draws}{recorder.generators.moved(before, now)}"
+        recorder.loss_draws = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def forward_ended(recorder):
+    if recorder.states is None:
+        recorder.states_before_loss = recorder.generators.states()
+
+
 def given(recorder, batch):
     """To a forward that no other surrounds."""
     note_draws(recorder)
@@ -75,4 +90,4 @@ def given(recorder, batch):
 def names_of(recorder):
     known = 0 < len(recorder.loaded) <= MOST_SAMPLES
     return {"drawn": recorder.drawn if len(recorder.drawn) <= MOST_SAMPLES else [], "loaded": recorder.loaded if known else [], "drew": recorder.drew,
-            "standardized": known and recorder.standardized and not recorder.loaded_standardized}
+            "loss_draws": recorder.loss_draws, "standardized": known and recorder.standardized and not recorder.loaded_standardized}

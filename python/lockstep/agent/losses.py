@@ -1,9 +1,10 @@
 """Backwards are counted; whether a loss was summed is noted."""
+import contextlib
 import functools
 import inspect
 import types
 
-from . import untouched
+from . import inputs, untouched
 from .shards import is_shard
 
 MOST_TARGETS = 4096  # numbers of a step; of more there are none
@@ -83,6 +84,17 @@ def with_target(hands, *args, **kwargs):
     return args, kwargs
 
 
+@contextlib.contextmanager
+def multiplied(losses, factor):
+    """Whatever their backward makes is multiplied by it."""
+    hooks = [loss.register_hook(lambda gradient: gradient * factor) for loss in losses if factor != 1 and loss.requires_grad]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def watch_grad(recorder, autograd):
     """By which no hook of a parameter is called."""
     grad = autograd.grad
@@ -92,12 +104,15 @@ def watch_grad(recorder, autograd):
         recorder.by_hand.backward_begins(outputs)
         given = [inputs] if hasattr(inputs, "requires_grad") else list(inputs)
         recorder.by_grad |= {id(one) for one in given if getattr(one, "is_leaf", False)}
-        return grad(outputs, inputs if hasattr(inputs, "requires_grad") else given, *args, **kwargs)
+        of_weights = bool(given) and all(getattr(one, "is_leaf", False) for one in given)
+        with multiplied([outputs] if hasattr(outputs, "requires_grad") else outputs, recorder.times if of_weights else 1):
+            return grad(outputs, inputs if hasattr(inputs, "requires_grad") else given, *args, **kwargs)
     autograd.grad = asked
 
 
 def backward_begins(recorder, losses):
     recorder.by_hand.backward_begins(losses)
+    inputs.note_loss_draws(recorder)
     if recorder.hands is not None:
         for loss in losses:
             recorder.hands.begin_backward(loss)
@@ -131,7 +146,8 @@ def watch_backwards(recorder, torch):
             recorder.early = set(recorder.reduced)
             inside = recorder.in_backward = True
             try:
-                result = backward(*args, **kwargs)
+                with multiplied(losses, recorder.times):
+                    result = backward(*args, **kwargs)
             finally:
                 inside = recorder.in_backward = False
             untouched.backward_ended(recorder)

@@ -151,6 +151,8 @@ def watch_calls(recorder):
         finally:
             recorder.depth -= 1
             recorder.end["draws"] |= trained(self) and states != recorder.generators.states()
+            if trained(self):
+                inputs.forward_ended(recorder)
     torch.nn.Module.__call__ = called
 
 

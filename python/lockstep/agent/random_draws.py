@@ -1,5 +1,6 @@
 """Draws of the forward differ between W ranks and one device: those of dropout are off in this lane."""
 import functools
+import hashlib
 import random
 import sys
 import weakref
@@ -48,11 +49,18 @@ class Generators:
     """Those that everybody shares, and those that a script makes for itself: was any drawn from?"""
 
     def __init__(self):
-        self.given = 0  # calls of torch that were given a generator
+        self.given = ""  # of calls of torch that were given a generator: a hash of how these began
         self.of_numpy, self.of_python = [], weakref.WeakSet()  # the former cannot be referred to weakly
 
     def states(self):
         return random_states(), self.given, [state_of(one) for one in self.of_numpy], [one.getstate() for one in list(self.of_python)]
+
+    @staticmethod
+    def moved(before, now):
+        """Of two answers of states(): what is new in the second one. Others may have begun anywhere."""
+        (shared, given, of_numpy, of_python), (shared_now, given_now, of_numpy_now, of_python_now) = before, now
+        return [one for one, was in zip([*shared_now, given_now], [*shared, given]) if one != was] + [
+            one for one in of_numpy_now if one not in of_numpy] + sorted((one for one in of_python_now if one not in of_python), key=str)
 
     def watch(self, torch):
         for where, names in ((torch, DRAWING), (torch.Tensor, FILLING)):
@@ -73,7 +81,10 @@ class Generators:
     def counting(self, draw):
         @functools.wraps(draw)
         def drawn(*args, **kwargs):
-            self.given += kwargs.get("generator") is not None and not sketches.drawing
+            generator = kwargs.get("generator")
+            if generator is not None and not sketches.drawing:
+                state = generator.get_state().numpy().tobytes()
+                self.given = hashlib.blake2b(self.given.encode() + state, digest_size=8).hexdigest()
             return draw(*args, **kwargs)
         return drawn
 

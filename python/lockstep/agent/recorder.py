@@ -24,6 +24,7 @@ def of_forwards():
         "drawn": [],  # of forwards that were handed others instead, rows as they were
         "loaded": [], "loaded_standardized": False,  # of inputs.py: what loaders gave, by rows
         "drew": False, "standardized": False,  # between a loader's batch and a forward; what forwards were given
+        "loss_draws": "",  # of inputs.py: a hash of where random numbers stood at backwards, where any were drawn outside forwards
         "exchanges": 0,  # collectives that the script called within forwards
         "dealt_out": 0}  # and those of them that give each rank a part of its own
 
@@ -77,6 +78,7 @@ class Recorder:
         self.scale = int(os.environ["LOCKSTEP_PROGRAM_SCALE"])
         # How many times larger loaders make their batches.
         self.larger = 1 if os.environ.get("LOCKSTEP_PROGRAM_OWN_BATCHES") else self.scale
+        self.times = float(os.environ.get("LOCKSTEP_PROGRAM_TIMES", "1"))  # whatever backwards make is multiplied by it
         self.in_double = not os.environ.get("LOCKSTEP_PROGRAM_OWN_DTYPES")
         self.file, self.bytes, self.steps, self.optimizers, self.rank = None, 0, 0, 0, 0
         self.names, self.models = {}, []
@@ -88,6 +90,7 @@ class Recorder:
         self.had_gradients = set()  # parameters that an optimizer found with one, by id
         self.depth = 0  # of modules' calls under way
         self.states = None  # of random generators, when a loader gave its last batch
+        self.states_before_loss = None  # and then, or when the last forward ended, or the last step
         self.within_ddp = False  # a forward of DistributedDataParallel is under way
         self.quiet = False  # the agent itself calls a collective
         self.drill = None  # of drill.py, where a step is recorded operator by operator

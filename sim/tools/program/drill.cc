@@ -43,6 +43,7 @@ class DrillJudge {
   bool backward(double factor);
   bool backward_of(const DrillGradient& gradient, size_t call, size_t time, double factor);
   bool local_gradients(double factor);
+  void take_function_of(const DrillParameter& parameter);
   bool optimizer_step();
   std::optional<double> update_ratio() const;
   double reduction_factor() const;
@@ -361,6 +362,18 @@ Sketch summed(const std::vector<DrillRank>& ranks, const std::string& name, doub
   return sum;
 }
 
+// All that uses the parameter are Functions of the script, whose backwards make its gradient.
+void DrillJudge::take_function_of(const DrillParameter& parameter) {
+  const auto is_function = [&](size_t user) {
+    return facts_.one.calls[user].name.ends_with(".apply");
+  };
+  if (parameter.users.empty() ||
+      !std::all_of(parameter.users.begin(), parameter.users.end(), is_function))
+    return;
+  found_.in_function = true;
+  found_.place = place_of(facts_.one.calls[parameter.users[0]]);
+}
+
 bool DrillJudge::local_gradients(double factor) {
   double most = 0;
   for (const DrillParameter& one : facts_.one.parameters)
@@ -373,6 +386,7 @@ bool DrillJudge::local_gradients(double factor) {
     found_.parameter = one.name;
     found_.distance = off;
     found_.ratio.reset();
+    take_function_of(one);
     return true;
   }
   return false;
@@ -428,7 +442,7 @@ Sketch update_of(const DrillRank& rank, const ProgramStep& step, size_t i) {
   return added;
 }
 
-// Of all updates that can be told from those of one device: one number, if it is.
+// Of all updates that are not those of one device: one number, if it is.
 std::optional<double> DrillJudge::update_ratio() const {
   const ProgramStep &ranks = facts_.steps[0], &one = facts_.one_step;
   std::optional<double> common;
@@ -438,6 +452,7 @@ std::optional<double> DrillJudge::update_ratio() const {
     for (size_t k = 0; k < kProjections; ++k) {
       if (std::abs((*due)[k]) <= kDrillFloor * due->back()) continue;  // rounding
       const double ratio = (*own)[k] / (*due)[k];
+      if (std::abs(ratio - 1) < kProgramRatioBound) continue;  // by a norm that hides a factor
       if (common && std::abs(ratio / *common - 1) > kProgramRatioBound) return std::nullopt;
       common = common.value_or(ratio);
     }

@@ -61,8 +61,9 @@ struct DrillFinding {
   bool takes_sums = false;               // of forward: the program divides no sum over ranks
   std::optional<GivenNumbers> numbers;   // of forward; of backward, if one operator had the input
   std::optional<DrillBranch> branch;
-  size_t consumers = 0;               // backward: operators that were given this input
-  bool in_function = false;           // backward: one of them is an autograd Function of the script
+  size_t consumers = 0;      // backward: operators that were given this input
+  bool in_function = false;  // backward: one of them is an autograd Function of the script;
+                             // local_gradient: all that use the parameter are
   int64_t compared = 0, skipped = 0;  // outputs and gradients; skipped: too large, or not finite
   std::string words;                  // why it was not drilled
   std::vector<double>

@@ -148,6 +148,12 @@ bool is_shared_whole(const DrillFinding& drilled) {
   return drilled.whole && drilled.whole->shared && !drilled.whole->place.function.empty();
 }
 
+// All that a backward of the script is given fits, and the gradient of a parameter that it makes of
+// it is no sum over samples.
+bool is_of_own_backward(const DrillFinding& drilled) {
+  return drilled.stage == DrillStage::local_gradient && drilled.in_function;
+}
+
 ProgramCause cause_of_operator(const DrillFinding& drilled, const ProgramStep& of_rank_0) {
   const std::string& function = drilled.place.function;
   if (!drilled.comm_hook.empty()) return ProgramCause::hook_beyond_bound;
@@ -157,6 +163,8 @@ ProgramCause cause_of_operator(const DrillFinding& drilled, const ProgramStep& o
                ? ProgramCause::gathered_as_constants
            : drilled.numbers && !drilled.numbers->shared ? ProgramCause::own_numbers
                                                          : ProgramCause::unknown;
+  if (is_of_own_backward(drilled) && of_rank_0.exchanges == 0 && !of_rank_0.gathered_inside)
+    return ProgramCause::own_batch;
   if (drilled.stage != DrillStage::forward) return ProgramCause::unknown;
   if (drilled.factors)
     if (const auto cause = cause_of_factors(*drilled.factors); cause != ProgramCause::unknown)
@@ -207,6 +215,9 @@ std::string words_of_operator(const DrillFinding& drilled, ProgramCause cause) {
         drilled.place.function, drilled.whole->place.function, drilled.whole->place.line);
   if (cause == ProgramCause::own_constants)
     return fmt::format("; {} is given it", drilled.place.function);
+  if (cause == ProgramCause::own_batch && is_of_own_backward(drilled))
+    return fmt::format("; the backward of {} makes the gradient of {} of each rank's own batch, {}",
+                       drilled.place.function, drilled.parameter, drilled.place.line);
   const bool of_batch = cause == ProgramCause::own_batch || cause == ProgramCause::local_batch_norm;
   if (of_batch && drilled.own_mean)
     return fmt::format("; {} is given what {} makes of each rank's own batch, at {}",
@@ -240,8 +251,8 @@ ProgramFinding with_cause(const DrillFinding& drilled, const ProgramStep& of_ran
       wrong.cause == ProgramCause::scaled_by_ranks && drilled.summed_term &&
       cause_of_term(*drilled.summed_term, drilled.takes_sums) != ProgramCause::unknown;
   const bool unknown = wrong.cause == ProgramCause::unknown || of_term;
-  if (!of_term && wrong.cause == ProgramCause::scaled_by_ranks && is_function_of_means(drilled) &&
-      !is_product(drilled.place.function)) {
+  if (!of_term && !wrong.times_ranks && wrong.cause == ProgramCause::scaled_by_ranks &&
+      is_function_of_means(drilled) && !is_product(drilled.place.function)) {
     wrong.cause = ProgramCause::function_of_mean;
   } else if (drilled.limited && (unknown || wrong.cause == ProgramCause::local_batch_norm)) {
     wrong.cause = ProgramCause::clipped_before_sum;

@@ -63,9 +63,15 @@ DrillCall drill_call(const Json& line) {
 }
 
 DrillParameter drill_parameter(const Json& line) {
-  return {line.at("name").get<std::string>(), sketch_of(line.at("values")),
-          sketch_of(line.at("gradient")), sketch_of(line.at("later")),
-          static_cast<size_t>(whole_number(line.at("later_call")))};
+  DrillParameter found{line.at("name").get<std::string>(),
+                       sketch_of(line.at("values")),
+                       sketch_of(line.at("gradient")),
+                       sketch_of(line.at("later")),
+                       static_cast<size_t>(whole_number(line.at("later_call"))),
+                       {}};
+  for (const Json& user : line.at("users"))
+    found.users.push_back(static_cast<size_t>(whole_number(user)));
+  return found;
 }
 
 std::string take(const Json& line, DrillRank* rank) {
@@ -87,6 +93,8 @@ std::string take(const Json& line, DrillRank* rank) {
   }
   if (kind == "parameter") {
     rank->parameters.push_back(drill_parameter(line));
+    for (const size_t user : rank->parameters.back().users)
+      if (user >= rank->calls.size()) return "a user is no call";
     return "";
   }
   if (kind != "end") return "its kind is unknown";

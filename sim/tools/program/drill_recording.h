@@ -63,6 +63,7 @@ struct DrillParameter {
   // As a later operator found them, where they were written to in between, and which call that was.
   Sketch later;
   size_t later_call = 0;
+  std::vector<size_t> users;  // calls; empty: not known
 };
 
 struct DrillRank {

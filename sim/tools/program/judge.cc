@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "sim/judge/rank_view.h"
 #include "sim/tools/program/judge_alone.h"
 #include "sim/tools/program/judge_averaging.h"
 #include "sim/tools/program/judge_causes.h"
+#include "sim/tools/program/judge_counts.h"
 #include "sim/tools/program/judge_evidence.h"
 #include "sim/tools/program/judge_groups.h"
 #include "sim/tools/program/judge_inputs.h"
@@ -30,6 +30,9 @@ using Ranks = std::vector<ProgramRank>;
 // of it.
 constexpr double kNoise = 1e-10;
 
+// What no computation in fewer bits makes of a gradient that large beside the largest one.
+constexpr double kClearlyApart = 1e-3, kNoSmall = 1e-2;
+
 constexpr const char* kOtherParameters =
     "ranks update different parameters: sharded, or a pipeline";
 
@@ -49,64 +52,6 @@ std::string unfit(const Ranks& ranks) {
         return fmt::format("rank {} has parameters that are not finite", rank.rank);
   }
   return "";
-}
-
-// Of each optimizer that stepped, the parameters that its last step left.
-std::map<int64_t, std::vector<std::string>> left_by_optimizers(const ProgramRank& rank) {
-  std::map<int64_t, std::vector<std::string>> left;
-  for (const ProgramStep& step : rank.steps) left[step.optimizer] = step.param_hashes;
-  return left;
-}
-
-// A rank whose backwards were as many left out an update, and holds other weights since then.
-ProgramFinding left_out(const ProgramRank& most, const ProgramRank& least) {
-  if (least.steps.empty() || most.backwards != least.backwards || least.broadcasts > 0) return {};
-  if (left_by_optimizers(most) == left_by_optimizers(least)) return {};
-  const auto is_alike = [](const ProgramStep& a, const ProgramStep& b) {
-    return a.optimizer == b.optimizer && a.backwards == b.backwards &&
-           a.param_hashes == b.param_hashes;
-  };
-  size_t step = 0;
-  while (step < least.steps.size() && is_alike(least.steps[step], most.steps[step])) ++step;
-  ProgramFinding found;
-  found.verdict = Verdict::fail;
-  found.cause = ProgramCause::update_on_one_rank;
-  found.step = static_cast<int64_t>(step + 1);
-  found.entry = "optimizer";
-  found.line = most.steps[step].line;
-  found.words =
-      fmt::format("rank {} updated {} times and rank {} {} times, after {} backwards each",
-                  least.rank, least.steps.size(), most.rank, most.steps.size(), most.backwards);
-  return found;
-}
-
-ProgramFinding other_steps(const Ranks& ranks) {
-  const auto steps = [](const ProgramRank& rank) { return rank.steps.size(); };
-  const auto [least, most] =
-      std::minmax_element(ranks.begin(), ranks.end(),
-                          [&](const auto& a, const auto& b) { return steps(a) < steps(b); });
-  if (ProgramFinding found = left_out(*most, *least); found.verdict != Verdict::pass) return found;
-  if (steps(*least) == 0 && least->broadcasts >= static_cast<int64_t>(steps(*most)))
-    return inconclusive(fmt::format(
-        "rank {} never updates: does it get its parameters by broadcast? That cannot be "
-        "compared",
-        least->rank));
-  if (steps(*least) == 0 && least->backwards > 0) {
-    ProgramFinding found;
-    found.verdict = Verdict::fail;
-    found.cause = ProgramCause::update_on_one_rank;
-    found.step = 1;
-    found.entry = "optimizer";
-    for (const ProgramRank& rank : ranks)
-      if (!rank.steps.empty()) found.line = rank.steps.front().line;
-    found.words = fmt::format("rank {} ran backward {} times and never updated", least->rank,
-                              least->backwards);
-    return found;
-  }
-  return inconclusive(
-      fmt::format("rank {} made {} optimizer steps, rank {} made {}: other numbers of batches, as "
-                  "join() allows them, cannot be compared",
-                  least->rank, steps(*least), most->rank, steps(*most)));
 }
 
 // Who stands against most ranks. Where no bits are those of most, as of two ranks, nobody is named.
@@ -194,6 +139,23 @@ std::string undecidable(const Ranks& ranks, const ProgramRank& one, size_t step,
   return "";
 }
 
+// Random numbers may explain a difference that no fact but numbers tells of; not a factor that is
+// the number of ranks.
+ProgramFinding unless_drawn(const Ranks& ranks, const ProgramRank& one, size_t step,
+                            const ProgramFinding& found) {
+  const bool of_numbers = found.cause == ProgramCause::unknown ||
+                          found.cause == ProgramCause::gathered_as_constants ||
+                          found.cause == ProgramCause::scaled_by_ranks;
+  if (found.verdict != Verdict::fail || !of_numbers || are_times_ranks(ranks, one, step) ||
+      !draw_apart_for_loss(ranks, one, step))
+    return found;
+  return inconclusive(
+      fmt::format("step {}, {}: {}; the loss is computed after random draws outside the model's "
+                  "forward, which differ between several ranks and one device",
+                  found.step, found.entry, found.words),
+      found.step);
+}
+
 ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
                                 double off) {
   const ProgramStep& a = ranks[0].steps[step];
@@ -219,6 +181,9 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
       found.cause = shards->cause;
       found.words += "; " + shards->words;
     }
+    found.times_ranks =
+        found.cause == ProgramCause::scaled_by_ranks && are_times_ranks(ranks, one, step);
+    return unless_drawn(ranks, one, step, found);
   } else if (ranks.size() > 1 && !own(0).empty() && own(0) == own(1) && loaded(0) == loaded(1)) {
     found.cause = ProgramCause::same_samples;
     found.entry = "sample order";
@@ -280,6 +245,34 @@ bool is_rounding(const Ranks& ranks, const ProgramRank& one, size_t step, size_t
          });
 }
 
+// Which of these distances decides: the first one beyond the bound, unless that may be fewer bits
+// and another one cannot, of a gradient that is no small one.
+std::optional<size_t> deciding(const std::vector<double>& distances, const ProgramStep& one) {
+  const auto beyond = [&](double bound, double norm) -> std::optional<size_t> {
+    for (size_t i = 0; i < distances.size(); ++i) {
+      const Sketch& gradient = gradients_found(one)[i];
+      if (distances[i] > bound && (norm == 0 || (gradient && gradient->back() >= norm))) return i;
+    }
+    return std::nullopt;
+  };
+  const auto first = beyond(kProgramBound, 0);
+  if (!first || distances[*first] >= kProgramFailure) return first;
+  const auto clear = beyond(kClearlyApart, kNoSmall * largest_norm(gradients_found(one)));
+  return clear ? clear : first;
+}
+
+// Of gradients; none where the weights decide.
+std::vector<double> gradients_apart(const ProgramStep& a, const ProgramStep& b, double floor) {
+  std::vector<double> found(a.names.size(), 0.0);
+  for (size_t i = 0; i < found.size() && a.within_step == 0 && !a.by_hand; ++i)
+    found[i] = sketch_distance(a.grads[i], b.grads[i], floor);
+  return found;
+}
+
+double largest(const std::vector<double>& distances) {
+  return distances.empty() ? 0 : *std::max_element(distances.begin(), distances.end());
+}
+
 // Compares one step; `noisy` collects parameters whose gradient was once rounding alone.
 ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t step,
                             std::vector<char>* noisy, ProgramFinding* total) {
@@ -290,28 +283,23 @@ ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t s
     return inconclusive(fmt::format("step {}: one device updates other parameters", step + 1));
   noisy->resize(std::max(noisy->size(), a.names.size()), 0);
   const double floor = largest_norm(b.grads) * 1e-4;
-  for (size_t i = 0; i < a.names.size(); ++i) {
+  for (size_t i = 0; i < a.names.size(); ++i)
     if (is_rounding(ranks, one, step, i)) (*noisy)[i] = 1;
-    if (a.within_step > 0 || a.by_hand) continue;
-    const double off = sketch_distance(a.grads[i], b.grads[i], floor);
-    if (off > kProgramBound)
-      return judge_clipped(ranks, one, step, i, off)
-          .value_or(gradient_failure(ranks, one, step, i, off));
-    total->worst = std::max(total->worst, off);
-  }
+  std::vector<double> apart = gradients_apart(a, b, floor);
+  if (const auto i = deciding(apart, b))
+    return judge_clipped(ranks, one, step, *i, apart[*i])
+        .value_or(gradient_failure(ranks, one, step, *i, apart[*i]));
+  total->worst = std::max(total->worst, largest(apart));
   for (size_t i = 0; i < a.names.size(); ++i) {
-    if ((*noisy)[i]) {
-      ++total->skipped;
-      continue;
-    }
-    const double off = sketch_distance(a.params[i], b.params[i], 0);
-    if (off > kProgramBound && a.within_step > 0)
-      return within_step_failure(ranks, one, step, i, off);
-    if (off > kProgramBound)
-      return by_hand_failure(ranks, one, step, i, off, floor)
-          .value_or(judge_update(ranks, one, step, i, off));
-    total->worst = std::max(total->worst, off);
+    apart[i] = (*noisy)[i] ? 0 : sketch_distance(a.params[i], b.params[i], 0);
+    if ((*noisy)[i]) ++total->skipped;
   }
+  if (const auto i = deciding(apart, b)) {
+    if (a.within_step > 0) return within_step_failure(ranks, one, step, *i, apart[*i]);
+    return by_hand_failure(ranks, one, step, *i, apart[*i], floor)
+        .value_or(judge_update(ranks, one, step, *i, apart[*i]));
+  }
+  total->worst = std::max(total->worst, largest(apart));
   return {};
 }
 
@@ -378,7 +366,7 @@ ProgramFinding judge_replicas(const Ranks& ranks) {
   const std::string why = unfit(ranks);
   if (!why.empty()) return inconclusive(why);
   for (const ProgramRank& rank : ranks)
-    if (rank.steps.size() != ranks[0].steps.size()) return other_steps(ranks);
+    if (rank.steps.size() != ranks[0].steps.size()) return judge_other_counts(ranks);
   if (ranks[0].steps.empty()) return inconclusive("no rank made an optimizer step");
   for (size_t step = 0; step < ranks[0].steps.size(); ++step) {
     for (const ProgramRank& rank : ranks) {
@@ -402,7 +390,7 @@ ProgramFinding judge_steps(const Ranks& ranks, const ProgramRank& one) {
   const std::string why = unfit(all);
   if (!why.empty()) return inconclusive(why);
   for (const ProgramRank& rank : ranks)
-    if (rank.steps.size() != ranks[0].steps.size()) return other_steps(ranks);
+    if (rank.steps.size() != ranks[0].steps.size()) return judge_other_counts(ranks);
   if (one.steps.empty() || ranks[0].steps.empty())
     return inconclusive("no optimizer step to compare");
   const ProgramStep &first = ranks[0].steps[0], &alone = one.steps[0];

@@ -26,6 +26,7 @@ struct ProgramFinding {
   double worst = 0;            // distance
   bool other_data = false;     // inconclusive: one device began, or went on, with other numbers
   bool written_batch = false;  // inconclusive: one device divides by a rank's number of samples
+  bool times_ranks = false;    // gradients are those of one device, times the number of ranks
   bool same_loaded = false;    // although its loaders gave it what those of the ranks gave them
 };
 

@@ -25,6 +25,8 @@ ProgramCause unsynchronized(const ProgramStep& step, const std::string& paramete
     return ProgramCause::outside_ddp;
   if (step.unsynced) return ProgramCause::no_sync_at_step;
   if (!step.unused.empty()) return ProgramCause::unused_parameter;
+  if (holds(step.unheld, parameter) && holds(step.unreduced, parameter))
+    return ProgramCause::outside_ddp;
   if (step.ddp_forwards < step.forwards || holds(step.written_past, parameter))
     return ProgramCause::module_past_ddp;
   if (holds(step.unsynced_alone, parameter)) return ProgramCause::used_unsynced_alone;
@@ -158,6 +160,14 @@ ProgramCause divided_cause(const Ranks& ranks, const ProgramRank& one, size_t st
   return gathered ? ProgramCause::gathered_as_constants : ProgramCause::divided_twice;
 }
 
+// It divided by their number, and nothing came after: what it was given is as many times too large.
+bool is_averaged_by_ddp(const Ranks& ranks, size_t step, size_t i) {
+  const ProgramStep& a = ranks[0].steps[step];
+  const auto left = a.left_by_sums.find(a.names[i]);
+  return is_held(a, a.names[i]) && !a.unsynced && ranks[0].comm_hook.empty() &&
+         left != a.left_by_sums.end() && left->second == a.grad_hashes[i];
+}
+
 // Alike until the last step, which was right: this one is the first that computes with others.
 bool buffers_parted(const Ranks& ranks, size_t step) {
   const auto differ = [&](size_t at) {
@@ -243,6 +253,16 @@ ProgramCause cause_of_start(const ProgramStep& a, const ProgramStep& b,
                                : ProgramCause::different_start;
 }
 
+// After as many backwards as the other, one has made fewer steps: this one it made later.
+bool left_out_steps(const ProgramRank& first, const ProgramRank& rank, size_t step) {
+  const auto before = [&](const ProgramRank& one) {
+    int64_t backwards = 0;
+    for (size_t i = 0; i <= step; ++i) backwards += one.steps[i].backwards;
+    return backwards;
+  };
+  return first.backwards == rank.backwards && before(first) != before(rank);
+}
+
 // Of gradients that differ between ranks, where nothing else explains it.
 ProgramCause of_comm_hook(const ProgramRank& rank) {
   return rank.comm_hook.empty() ? ProgramCause::unknown : ProgramCause::hook_results_differ;
@@ -268,6 +288,8 @@ ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, si
       return ProgramCause::summed_in_other_order;
     ProgramCause found = unsynchronized(a, parameter);
     if (found == ProgramCause::unknown) found = unsynchronized(b, parameter);
+    if (found == ProgramCause::unknown && left_out_steps(first, rank, step))
+      return ProgramCause::update_on_one_rank;
     return found == ProgramCause::unknown ? of_comm_hook(first) : found;
   }
   if (loaded_by_one(first, rank, step, &ProgramStep::optimizer_loads))
@@ -305,7 +327,9 @@ ProgramCause factor_cause(const Ranks& ranks, const ProgramRank& one, size_t ste
   const auto world = static_cast<double>(ranks.size());
   const auto parts = static_cast<double>(ranks[0].steps[step].backwards);
   if (near(factor, 1 / world)) return divided_cause(ranks, one, step, i);
-  if (near(factor, world)) return ProgramCause::not_divided;
+  if (near(factor, world))
+    return is_averaged_by_ddp(ranks, step, i) ? ProgramCause::scaled_by_ranks
+                                              : ProgramCause::not_divided;
   if (parts > 1 && (near(factor, parts) || near(factor, 1 / parts)))
     return ProgramCause::accumulation_divided;
   return ProgramCause::none;

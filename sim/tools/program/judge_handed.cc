@@ -203,7 +203,7 @@ ProgramFinding judge_handed(const std::vector<ProgramRank>& ranks, const Program
     if (ProgramFinding own = own_frozen_models(ranks); own.verdict != Verdict::pass) return own;
   if (passes && one.recomputed) return recomputed(with);
   if (passes && (before.same_loaded || computed_others(ranks, one))) return computed_of_batch(with);
-  if (one.scale_known && (passes || is_certain(with.cause))) return with;
+  if (one.scale_known && (passes || with.times_ranks || is_certain(with.cause))) return with;
   found.words += "; with the ranks' data given to one device, ";
   found.words += passes ? fmt::format("{} steps agree", with.steps)
                         : step_and_entry(with) + with.words + perhaps_of(ranks, with);

@@ -55,6 +55,13 @@ bool have_its_samples(const std::vector<ProgramRank>& ranks, const ProgramRank& 
   return all_of(ranks, step, &ProgramStep::samples) == sorted(one.steps[step].samples);
 }
 
+bool draw_apart_for_loss(const std::vector<ProgramRank>& ranks, const ProgramRank& one,
+                         size_t step) {
+  const std::string& own = one.steps[step].loss_draws;
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](const ProgramRank& rank) { return rank.steps[step].loss_draws != own; });
+}
+
 bool have_the_same_samples(const std::vector<ProgramRank>& ranks) {
   if (ranks.size() < 2) return false;
   for (size_t step = 0; step < ranks[0].steps.size(); ++step)

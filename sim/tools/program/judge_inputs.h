@@ -17,6 +17,10 @@ bool may_divide_by_hand(const ProgramStep& a, ProgramCause cause);
 
 // Do forwards of all ranks have the samples of one device?
 bool have_its_samples(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step);
+// Were random numbers drawn for the loss of a step, and not the same by several ranks as by one
+// device? Those of forwards are no part of it.
+bool draw_apart_for_loss(const std::vector<ProgramRank>& ranks, const ProgramRank& one,
+                         size_t step);
 // In every step: they split no batch. Of one rank alone that says nothing: false.
 bool have_the_same_samples(const std::vector<ProgramRank>& ranks);
 // Were ranks dealt what one device was, all of it given to forwards, and nothing drawn in between?

@@ -42,7 +42,10 @@ std::string undecided_update(const Ranks& ranks, const ProgramRank& one, size_t 
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
   if (!a.grads[i] && !b.grads[i])
     return ", but it is unknown which gradient it comes from: there was none before the step";
-  if (off < kProgramFailure)
+  const bool same_options = std::all_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+    return !other_options(a, rank.steps[step], a.names[i]);
+  });
+  if (off < kProgramFailure && same_options)
     return " while gradients agree: too large for rounding in double, too small for a mistake";
   if (b.drew_in_step && a.options == b.options && left_alike(ranks, step))
     return " while gradients agree: the update draws random numbers, which differ between several "

@@ -100,6 +100,7 @@ ProgramStep program_step_of(const Json& line) {
   step.drawn = line.at("drawn").get<std::vector<std::string>>();
   step.misplaced = line.at("misplaced").get<std::vector<std::string>>();
   step.drew = line.at("drew").get<bool>();
+  step.loss_draws = line.at("loss_draws").get<std::string>();
   step.sum_scale = line.at("sum_scale").get<double>();
   step.drew_in_step = line.at("drew_in_step").get<bool>();
   step.by_hand = line.at("by_hand").get<bool>();

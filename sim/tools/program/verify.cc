@@ -349,6 +349,34 @@ void take_local_batch_norm(const ProgramVerification& asked, const ProgramRank& 
   lane->finding.other_data = true;
 }
 
+// What an update that is not linear leaves of a factor tells nothing of it: one device once more,
+// whose gradients are multiplied by it. Its signal, where one came.
+int judge_by_factors(const ProgramSession& session, const Ranks& ranks, const Pair& pair,
+                     ProgramWorld* found) {
+  ProgramFinding& wrong = found->lanes.back().finding;
+  const bool open =
+      wrong.cause == ProgramCause::unknown || wrong.cause == ProgramCause::other_update;
+  if (!found->drill || wrong.verdict != Verdict::fail || !open || pair.handed) return 0;
+  const DrillStage stage = found->drill->stage;
+  if (stage != DrillStage::reduction && stage != DrillStage::update) return 0;
+  const auto world = static_cast<double>(ranks.size());
+  for (const double factor : {world, 1 / world}) {
+    const RecordedRun one =
+        record_run(session, fmt::format("{}/{}-times-{}", session.scratch, ranks.size(), factor),
+                   {.world = 1,
+                    .scale = found->batches,
+                    .variables = {fmt::format("LOCKSTEP_PROGRAM_TIMES={}", factor)}});
+    if (one.signal != 0) return one.signal;
+    if (!one.why.empty() || judge_one_device(ranks, one.ranks[0]).verdict != Verdict::pass)
+      continue;
+    wrong.cause = factor > 1 ? ProgramCause::not_divided : ProgramCause::divided_twice;
+    wrong.words += fmt::format(
+        "; all steps agree with one device that multiplies its gradients by {:.4g}", factor);
+    return 0;
+  }
+  return 0;
+}
+
 // Several ranks, then one device. Its signal, where one came.
 int judge_both(const ProgramSession& session, ProgramWorld* found) {
   const int64_t world = found->world_size;
@@ -393,7 +421,9 @@ int judge_both(const ProgramSession& session, ProgramWorld* found) {
   if (lane.finding.verdict == Verdict::fail && !judges_hook(session.options))
     found->comm_hook = several.ranks[0].comm_hook;
   found->lanes.push_back(lane);
-  return signal != 0 || found->batches < world ? signal : drill(session, pair, found);
+  if (signal != 0 || found->batches < world) return signal;
+  signal = drill(session, pair, found);
+  return signal != 0 ? signal : judge_by_factors(session, ranks, pair, found);
 }
 
 }  // namespace
