@@ -123,7 +123,7 @@ class Source:
         self.places.append(Place(start, end, before, after, mutant))
 
     def _is_copied(self, text):
-        """On one line, and not twice the comments or directives in it."""
+        """Whether it may stand on one line, and once more: without comments and directives."""
         return "//" not in text and "\n#" not in text
 
     def _operator(self, node, sides):
@@ -160,9 +160,8 @@ class Source:
             kind = inner.kind.name
             if kind in IMPURE:
                 return False
-            if kind == "UNARY_OPERATOR" and self._text(*self._span(inner)).strip("()").startswith(("++", "--")):
-                return False
-            if kind == "UNARY_OPERATOR" and self._text(*self._span(inner)).endswith(("++", "--")):
+            text = self._text(*self._span(inner)) if kind == "UNARY_OPERATOR" else ""
+            if text.startswith(("++", "--")) or text.endswith(("++", "--")):
                 return False
             if kind == "BINARY_OPERATOR" and self._sign(inner) == "=":
                 return False
@@ -214,9 +213,7 @@ class Source:
     def _statement(self, node, parent, nth):
         """One that stands for what it does: a body, not a condition, a start or what is counted."""
         sort = parent.kind.name
-        if sort == "IF_STMT" and nth == 0 or sort == "WHILE_STMT" and nth == 0:
-            return
-        if sort == "CASE_STMT" and nth == 0:
+        if sort in ("IF_STMT", "WHILE_STMT", "CASE_STMT") and nth == 0:
             return
         if sort in ("FOR_STMT", "CXX_FOR_RANGE_STMT") and nth != len(list(parent.get_children())) - 1:
             return
