@@ -224,6 +224,20 @@ void VirtualRecords::add_rebuild(const StepTrace& trace, const PassTrace& pass, 
   }
 }
 
+// When ranks launched is told only where they are told apart.
+int64_t VirtualRecords::launched_at(const std::vector<std::vector<int64_t>>& launched_ns,
+                                    size_t call, size_t rank) const {
+  return planned_.job.schedule.touched.empty() ? kNever : launched_ns[call][rank];
+}
+
+void VirtualRecords::add_call(size_t rank, const Call& call, Phase phase, int32_t subject,
+                              uint64_t value, uint32_t sequence) {
+  append(rank, call.arrival_ns, EventKind::arrival, phase, subject, value, sequence);
+  if (call.launched_ns != kNever)
+    append(rank, call.launched_ns, EventKind::launched, phase, subject, 0, sequence);
+  if (call.end_ns != kNever) append(rank, call.end_ns, EventKind::end, phase, subject, 0, sequence);
+}
+
 // In the order of time: a rank's parameters, then its bucket; ends between them.
 void VirtualRecords::add_buckets(const StepTrace& trace, const PassTrace& pass, size_t rank,
                                  uint32_t sequence) {
@@ -241,15 +255,11 @@ void VirtualRecords::add_buckets(const StepTrace& trace, const PassTrace& pass, 
              static_cast<int32_t>(parameter));
     append(rank, arrival_ns, EventKind::bucket_ready, Phase::backward, bucket);
     if (alone()) continue;
-    append(rank, arrival_ns, EventKind::arrival, Phase::backward, bucket,
-           packed(bucket_operation(planned_.job), wire_,
-                  exchanged_bytes(planned_.job, works[b].bytes)),
-           sequence);
-    if (!planned_.job.schedule.touched.empty() && pass.launched_ns[b][rank] != kNever)
-      append(rank, pass.launched_ns[b][rank], EventKind::launched, Phase::backward, bucket, 0,
+    add_call(rank, {arrival_ns, launched_at(pass.launched_ns, b, rank), pass.done_ns[b][rank]},
+             Phase::backward, bucket,
+             packed(bucket_operation(planned_.job), wire_,
+                    exchanged_bytes(planned_.job, works[b].bytes)),
              sequence);
-    if (pass.done_ns[b][rank] != kNever)
-      append(rank, pass.done_ns[b][rank], EventKind::end, Phase::backward, bucket, 0, sequence);
   }
   const bool ended = ends_in(trace, pass) && !trace.failure->gathering;
   const bool waits =
@@ -273,14 +283,11 @@ void VirtualRecords::add_gathers(const PassTrace& pass, size_t rank, uint32_t se
     const auto not_before_wait = [&](int64_t time_ns) {
       return std::max(time_ns, wait_of(pass, rank));
     };
-    append(rank, not_before_wait(pass.gather_arrival_ns[b][rank]), EventKind::arrival, Phase::wait,
-           -1, packed(Operation::all_gather, wire_, works[b].bytes), sequence);
-    if (!planned_.job.schedule.touched.empty() && pass.gather_launched_ns[b][rank] != kNever)
-      append(rank, not_before_wait(pass.gather_launched_ns[b][rank]), EventKind::launched,
-             Phase::wait, -1, 0, sequence);
-    if (pass.gather_done_ns[b][rank] != kNever)
-      append(rank, not_before_wait(pass.gather_done_ns[b][rank]), EventKind::end, Phase::wait, -1,
-             0, sequence);
+    add_call(rank,
+             {not_before_wait(pass.gather_arrival_ns[b][rank]),
+              not_before_wait(launched_at(pass.gather_launched_ns, b, rank)),
+              not_before_wait(pass.gather_done_ns[b][rank])},
+             Phase::wait, -1, packed(Operation::all_gather, wire_, works[b].bytes), sequence);
   }
 }
 
@@ -324,16 +331,13 @@ void VirtualRecords::add_unit_gather(const PassTrace& pass, size_t gather, size_
   const auto& units = planned_.job.parts->units;
   const size_t unit = gather < units.size() ? gather : 2 * units.size() - 1 - gather;
   if (pass.gather_arrival_ns[gather][rank] == kNever) return;
-  append(
-      rank, pass.gather_arrival_ns[gather][rank], EventKind::arrival, Phase::forward, -1,
+  add_call(
+      rank,
+      {pass.gather_arrival_ns[gather][rank], launched_at(pass.gather_launched_ns, gather, rank),
+       pass.gather_done_ns[gather][rank]},
+      Phase::forward, -1,
       packed(Operation::all_gather, scalar_type_of(gathered_dtype(scenario_)), units[unit].bytes),
       sequence);
-  if (!planned_.job.schedule.touched.empty() && pass.gather_launched_ns[gather][rank] != kNever)
-    append(rank, pass.gather_launched_ns[gather][rank], EventKind::launched, Phase::forward, -1, 0,
-           sequence);
-  if (pass.gather_done_ns[gather][rank] != kNever)
-    append(rank, pass.gather_done_ns[gather][rank], EventKind::end, Phase::forward, -1, 0,
-           sequence);
 }
 
 void VirtualRecords::add_unit_sum(const PassTrace& pass, size_t bucket, size_t rank,
@@ -344,13 +348,11 @@ void VirtualRecords::add_unit_sum(const PassTrace& pass, size_t bucket, size_t r
     append(rank, pass.ready_ns[bucket][rank], EventKind::parameter_ready, Phase::backward,
            static_cast<int32_t>(parameter));
   append(rank, pass.arrival_ns[bucket][rank], EventKind::bucket_ready, Phase::backward, subject);
-  append(rank, pass.arrival_ns[bucket][rank], EventKind::arrival, Phase::backward, subject,
-         packed(Operation::reduce_scatter, wire_, planned_.job.settled[bucket].bytes), sequence);
-  if (!planned_.job.schedule.touched.empty() && pass.launched_ns[bucket][rank] != kNever)
-    append(rank, pass.launched_ns[bucket][rank], EventKind::launched, Phase::backward, subject, 0,
-           sequence);
-  if (pass.done_ns[bucket][rank] != kNever)
-    append(rank, pass.done_ns[bucket][rank], EventKind::end, Phase::backward, subject, 0, sequence);
+  add_call(rank,
+           {pass.arrival_ns[bucket][rank], launched_at(pass.launched_ns, bucket, rank),
+            pass.done_ns[bucket][rank]},
+           Phase::backward, subject,
+           packed(Operation::reduce_scatter, wire_, planned_.job.settled[bucket].bytes), sequence);
 }
 
 // Of a rank's part of a bucket. Groups are told as one collective.
@@ -358,14 +360,10 @@ void VirtualRecords::add_sum_between_copies(const PassTrace& pass, size_t bucket
                                             uint32_t sequence) {
   if (pass.summed_arrival_ns[bucket][rank] == kNever) return;
   const int64_t bytes = part_bytes(planned_.job, planned_.job.settled[bucket].bytes);
-  append(rank, pass.summed_arrival_ns[bucket][rank], EventKind::arrival, Phase::backward, -1,
-         packed(Operation::all_reduce, wire_, bytes), sequence);
-  if (!planned_.job.schedule.touched.empty() && pass.summed_launched_ns[bucket][rank] != kNever)
-    append(rank, pass.summed_launched_ns[bucket][rank], EventKind::launched, Phase::backward, -1, 0,
-           sequence);
-  if (pass.summed_done_ns[bucket][rank] != kNever)
-    append(rank, pass.summed_done_ns[bucket][rank], EventKind::end, Phase::backward, -1, 0,
-           sequence);
+  add_call(rank,
+           {pass.summed_arrival_ns[bucket][rank],
+            launched_at(pass.summed_launched_ns, bucket, rank), pass.summed_done_ns[bucket][rank]},
+           Phase::backward, -1, packed(Operation::all_reduce, wire_, bytes), sequence);
 }
 
 // Of its parameters, once they are updated. Groups are told as one collective.
@@ -373,11 +371,11 @@ void VirtualRecords::add_average(const StepTrace& trace, size_t rank, int64_t op
                                  uint32_t sequence) {
   ++sequence;
   if (trace.average_ns[rank] == kNever) return;
-  append(rank, std::max(trace.average_ns[rank], optimizer_ns), EventKind::arrival, Phase::optimizer,
-         -1, packed(Operation::all_reduce, dtype_, planned_.job.averaged_bytes), sequence);
-  if (trace.averaged_ns[rank] != kNever)
-    append(rank, std::max(trace.averaged_ns[rank], optimizer_ns), EventKind::end, Phase::optimizer,
-           -1, 0, sequence);
+  add_call(rank,
+           {std::max(trace.average_ns[rank], optimizer_ns), kNever,
+            std::max(trace.averaged_ns[rank], optimizer_ns)},
+           Phase::optimizer, -1, packed(Operation::all_reduce, dtype_, planned_.job.averaged_bytes),
+           sequence);
 }
 
 RunOutcome VirtualRecords::take(const SimulatedRun& run) {

@@ -41,6 +41,14 @@ class VirtualRecords {
   void add_unit_sum(const PassTrace& pass, size_t bucket, size_t rank, uint32_t sequence);
   void add_sum_between_copies(const PassTrace& pass, size_t bucket, size_t rank, uint32_t sequence);
   void add_average(const StepTrace& trace, size_t rank, int64_t optimizer_ns, uint32_t sequence);
+  // A rank's part in a collective; kNever: it came to nothing.
+  struct Call {
+    int64_t arrival_ns, launched_ns, end_ns;
+  };
+  int64_t launched_at(const std::vector<std::vector<int64_t>>& launched_ns, size_t call,
+                      size_t rank) const;
+  void add_call(size_t rank, const Call& call, Phase phase, int32_t subject, uint64_t value,
+                uint32_t sequence);
   void append(size_t rank, int64_t time_ns, EventKind kind, Phase phase, int32_t subject = -1,
               uint64_t value = 0, uint32_t sequence = 0);
   void end_run(const SimulatedRun& run, RunOutcome* outcome);

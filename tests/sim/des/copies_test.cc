@@ -14,28 +14,18 @@
 #include "sim/des/simulate.h"
 #include "sim/plan/plan.h"
 #include "tests/sim/des/random_job.h"
+#include "tests/sim/des/two_blocks.h"
 
 namespace lockstep {
 namespace {
 
 using testing::HasSubstr;
 
-// Two groups of two ranks, 1 ns a byte within a group: a block of 2,000 bytes takes 1 us to gather,
-// and as long to reduce-scatter. Two blocks of 2 us forward and 4 us backward each; the root has
-// nothing.
+// Two groups of two ranks: what takes 1 us among two ranks takes as long within each.
 Job two_copies() {
-  Job job;
+  Job job = two_blocks();
   job.ranks = 4;
-  job.steps = 2;
-  job.forward_ns = 4000;
-  job.backward_ns = 8000;
-  job.cost.link = {0, 1'000'000, 0};
-  ParameterShards parts;
-  parts.units = {{0, 0, 0, 0}, {2000, 0, 4000, 8000}, {2000, 2000, 0, 4000}};
-  parts.shard_ranks = 2;
-  job.parts = parts;
-  job.settled = {{0, 2000, 4000, 0}, {1, 2000, 8000, 0}, {2, 0, 8000, 0}};
-  job.first_step = job.settled;
+  job.parts->shard_ranks = 2;
   return job;
 }
 
@@ -297,22 +287,9 @@ TEST(Copies, WhatNobodyThoughtThroughIsRefused) {
               HasSubstr("measured"));
 }
 
-Expected<std::vector<RunPlan>> plans_of_copies(const std::string& reducer) {
-  const std::vector<std::string> sets = {
-      "/reducer=" + reducer,
-      R"(/model={"kind": "gpt", "vocabulary": 61, "context": 12, "layers": 2, "heads": 4, "width": 32})",
-      R"(/data={"kind": "tokens", "samples": 24, "vocabulary": 61, "length": 12})",
-      "/batch_size=12"};
-  const auto file =
-      load_scenario_file(LOCKSTEP_SOURCE_DIR "/scenarios/stragglers/emulated_resnet50.json",
-                         {.sets = sets, .seed = {}});
-  if (!file) return file.errors();
-  return make_plans(file.value(), {.only = true});
-}
-
 Expected<PlannedJob> planned_copies(const std::string& reducer, const MachineModel& machine,
                                     int64_t ranks) {
-  const auto plans = plans_of_copies(reducer);
+  const auto plans = gpt_in_units({"/reducer=" + reducer});
   if (!plans) return plans.errors();
   SimulatedAs as;
   as.ranks = ranks;
@@ -356,7 +333,8 @@ TEST(CopiesOfPlan, GatherWithinAHost) {
 
 // Every all-reduce between the copies is in the records of each rank, behind its reduce-scatter.
 TEST(CopiesOfPlan, LeaveRecords) {
-  const auto plan = plans_of_copies(R"({"kind": "fsdp", "shard_ranks": 2})").value().front();
+  const auto plan =
+      gpt_in_units({R"(/reducer={"kind": "fsdp", "shard_ranks": 2})"}).value().front();
   SimulatedAs as;
   as.ranks = 4;
   as.steps = 2;

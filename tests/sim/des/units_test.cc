@@ -11,6 +11,7 @@
 #include "sim/des/units_of_plan.h"
 #include "sim/plan/plan.h"
 #include "tests/sim/des/random_job.h"
+#include "tests/sim/des/two_blocks.h"
 
 namespace lockstep {
 namespace {
@@ -18,23 +19,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-// Two ranks, 1 ns a byte: a unit of 2,000 bytes takes 1 us to gather, and as long to reduce. Two
-// blocks of 2 us forward and 4 us backward each; the root has nothing.
-Job two_blocks() {
-  Job job;
-  job.ranks = 2;
-  job.steps = 2;
-  job.forward_ns = 4000;
-  job.backward_ns = 8000;
-  job.cost.link = {0, 1'000'000, 0};
-  ParameterShards parts;
-  parts.units = {{0, 0, 0, 0}, {2000, 0, 4000, 8000}, {2000, 2000, 0, 4000}};
-  job.parts = parts;
-  job.settled = {{0, 2000, 4000, 0}, {1, 2000, 8000, 0}, {2, 0, 8000, 0}};
-  job.first_step = job.settled;
-  return job;
-}
 
 StepNumbers second_step(const Job& job) { return simulate(job).value().steps[1]; }
 
@@ -205,26 +189,12 @@ TEST(Units, WhatNobodyThoughtThroughIsRefused) {
   EXPECT_THAT(refused([](Job& job) { job.parts->units.pop_back(); }), HasSubstr("buckets of"));
 }
 
-Expected<std::vector<RunPlan>> gpt(const std::vector<std::string>& more, bool only = true) {
-  std::vector<std::string> sets = {
-      R"(/reducer={"kind": "fsdp"})",
-      R"(/model={"kind": "gpt", "vocabulary": 61, "context": 12, "layers": 2, "heads": 4, "width": 32})",
-      R"(/data={"kind": "tokens", "samples": 24, "vocabulary": 61, "length": 12})",
-      "/batch_size=12"};
-  sets.insert(sets.end(), more.begin(), more.end());
-  const auto file =
-      load_scenario_file(LOCKSTEP_SOURCE_DIR "/scenarios/stragglers/emulated_resnet50.json",
-                         {.sets = sets, .seed = {}});
-  if (!file) return file.errors();
-  return make_plans(file.value(), {.only = only});
-}
-
 TEST(UnitsOfPlan, AreBlocksByTheirNumbersAndARoot) {
   EXPECT_EQ(unit_of_name("h.3.attn.weight", true), "h.3");
   EXPECT_EQ(unit_of_name("layer1.0.conv1.weight", true), "layer1.0");
   EXPECT_EQ(unit_of_name("wte.weight", true), "");
   EXPECT_EQ(unit_of_name("block12.norm1.weight", false), "block12");
-  const auto plans = gpt({});
+  const auto plans = gpt_in_units({});
   ASSERT_TRUE(plans) << to_text(plans.errors().front());
   const auto units =
       units_of_plan(plans.value().front(), default_machine_model(), {10'000'000, 20'000'000}, 3);
@@ -242,7 +212,7 @@ TEST(UnitsOfPlan, AreBlocksByTheirNumbersAndARoot) {
 
 TEST(UnitsOfPlan, TypesDecideTheirBytes) {
   const auto bytes = [](const std::vector<std::string>& sets) {
-    const auto units = units_of_plan(gpt(sets).value().front(), default_machine_model(),
+    const auto units = units_of_plan(gpt_in_units(sets).value().front(), default_machine_model(),
                                      {10'000'000, 20'000'000}, 4);
     return std::pair(units.value().parts.units[1].bytes, units.value().works[1].bytes);
   };
@@ -262,7 +232,7 @@ TEST(UnitsOfPlan, AreGatheredInOneRingOverAllNics) {
   const auto cost_of = [&](const std::vector<std::string>& sets) {
     SimulatedAs as;
     as.ranks = 32;
-    const auto planned = job_of_plan(gpt(sets).value().front(), machine, as);
+    const auto planned = job_of_plan(gpt_in_units(sets).value().front(), machine, as);
     EXPECT_THAT(planned.value().notes, IsEmpty()) << "as the machine says";
     return planned.value().job.cost;
   };
@@ -283,7 +253,7 @@ TEST(UnitsOfPlan, AreGatheredInOneRingOverAllNics) {
 // No worker has such a reducer, and what other reducers' keys would say is not ignored.
 TEST(UnitsOfPlan, AreOfVirtualTimeAlone) {
   const auto refusal = [](const std::vector<std::string>& sets, bool only) {
-    const auto plans = gpt(sets, only);
+    const auto plans = gpt_in_units(sets, only);
     return plans ? std::string() : to_text(plans.errors().front());
   };
   EXPECT_EQ(refusal({}, true), "");
@@ -298,7 +268,7 @@ TEST(UnitsOfPlan, AreOfVirtualTimeAlone) {
 
 // Every gather and every sum is in the records of each rank, under one number on all of them.
 TEST(UnitsOfPlan, LeaveRecords) {
-  const auto plan = gpt({"/world_size=3", "/accumulate_steps=2"}).value().front();
+  const auto plan = gpt_in_units({"/world_size=3", "/accumulate_steps=2"}).value().front();
   SimulatedAs as;
   as.steps = 2;
   const auto planned = job_of_plan(plan, default_machine_model(), as);
