@@ -34,8 +34,7 @@ void add_trace(CLI::App* verb, TraceOptions* options);
 void add_ci(CLI::App* verb, CiOptions* options);
 void add_how(CLI::App* verb, VerifyOptions* options);
 // COMMAND ..., behind "--", and how it is started. Words are handed on as they are: CLI11 would
-// take
-// "[a,b]" for two and "" for none, so that it is given as_verbatim() of each.
+// take "[a,b]" for two and "" for none, so that it is given as_verbatim() of each.
 void add_started_program(CLI::App* verb, std::vector<std::string>* command, bool* spawns,
                          bool* pretends_gpus);
 std::string as_verbatim(const std::string& word);

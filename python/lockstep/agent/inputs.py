@@ -74,9 +74,9 @@ def note_loss_draws(recorder):
         recorder.loss_draws = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def forward_ended(recorder):
+def forward_ended(recorder, states):
     if recorder.states is None:
-        recorder.states_before_loss = recorder.generators.states()
+        recorder.states_before_loss = states
 
 
 def given(recorder, batch):

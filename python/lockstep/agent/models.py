@@ -150,9 +150,10 @@ def watch_calls(recorder):
             return result
         finally:
             recorder.depth -= 1
-            recorder.end["draws"] |= trained(self) and states != recorder.generators.states()
             if trained(self):
-                inputs.forward_ended(recorder)
+                states_now = recorder.generators.states()
+                recorder.end["draws"] |= states != states_now
+                inputs.forward_ended(recorder, states_now)
     torch.nn.Module.__call__ = called
 
 

@@ -149,11 +149,9 @@ ProgramFinding unless_drawn(const Ranks& ranks, const ProgramRank& one, size_t s
   if (found.verdict != Verdict::fail || !of_numbers || are_times_ranks(ranks, one, step) ||
       !draw_apart_for_loss(ranks, one, step))
     return found;
-  return inconclusive(
-      fmt::format("step {}, {}: {}; the loss is computed after random draws outside the model's "
-                  "forward, which differ between several ranks and one device",
-                  found.step, found.entry, found.words),
-      found.step);
+  return excused(found,
+                 "the loss is computed after random draws outside the model's forward, which "
+                 "differ between several ranks and one device");
 }
 
 ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
@@ -264,7 +262,8 @@ std::optional<size_t> deciding(const std::vector<double>& distances, const Progr
 // Of gradients; none where the weights decide.
 std::vector<double> gradients_apart(const ProgramStep& a, const ProgramStep& b, double floor) {
   std::vector<double> found(a.names.size(), 0.0);
-  for (size_t i = 0; i < found.size() && a.within_step == 0 && !a.by_hand; ++i)
+  if (a.within_step > 0 || a.by_hand) return found;
+  for (size_t i = 0; i < found.size(); ++i)
     found[i] = sketch_distance(a.grads[i], b.grads[i], floor);
   return found;
 }
@@ -360,6 +359,12 @@ ProgramFinding inconclusive(const std::string& words, int64_t step) {
   found.words = words;
   found.step = step;
   return found;
+}
+
+ProgramFinding excused(const ProgramFinding& failure, const std::string& why) {
+  return inconclusive(
+      fmt::format("step {}, {}: {}; {}", failure.step, failure.entry, failure.words, why),
+      failure.step);
 }
 
 ProgramFinding judge_replicas(const Ranks& ranks) {

@@ -40,6 +40,8 @@ inline constexpr double kProgramRatioBound = 1e-6;
 
 // Of what cannot be told, and why.
 ProgramFinding inconclusive(const std::string& words, int64_t step = 0);
+// Of a failure that may be none, and why.
+ProgramFinding excused(const ProgramFinding& failure, const std::string& why);
 
 // Do all ranks hold the same bits after every step?
 ProgramFinding judge_replicas(const std::vector<ProgramRank>& ranks);

@@ -321,11 +321,9 @@ ProgramFinding judge_models(const Ranks& ranks, int64_t world, const ProgramRank
   if (std::ssize(ranks) == world || found.verdict != Verdict::fail ||
       found.cause != ProgramCause::unknown)
     return found;
-  return inconclusive(
-      fmt::format("step {}, {}: {}; tensor parallel: each rank's input may be a part of the batch, "
-                  "depending on its layouts, and one device has one rank's input",
-                  found.step, found.entry, found.words),
-      found.step);
+  return excused(found,
+                 "tensor parallel: each rank's input may be a part of the batch, depending on its "
+                 "layouts, and one device has one rank's input");
 }
 
 // Where BatchNorm normalizes each rank's own batch on purpose, one device that normalizes all of it
