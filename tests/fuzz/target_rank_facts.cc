@@ -74,7 +74,7 @@ void draw(const ProgramRun& run) {
 
 // `hangs`: until the launcher ended both; else rank 0 ended by itself.
 void judge_ranks(bool hangs) {
-  const ProgramLaunch launch{{"train.py"}, fuzz::folder(), "", kWorld};
+  const ProgramLaunch launch{{{"train.py"}}, fuzz::folder(), "", kWorld};
   ProgramRun run;
   for (int64_t rank = 0; rank < kWorld; ++rank) {
     ProcessEnd& end = run.outcome.ends.emplace_back();
