@@ -124,6 +124,12 @@ class Drill(TogetherTest):
         self.assertIn("cause loss_scaled_apart: ", self.said)
         self.assertIn("they are multiplied by 1, 2, 3", self.said)
 
+    def test_a_row_of_zeros_for_padding(self):
+        """The layer fills it under no_grad() when it is made, and then it has no history to show."""
+        drill = self.drilled(script(before="nn.Embedding(5, 2, padding_idx=0)",
+                                    loss=f"({MEAN} + out.std())"))
+        self.assertEqual(drill["operator"]["function"], "torch.Tensor.std", self.said)
+
     def test_examples(self):
         example = ROOT / "examples/contrastive.py"
         for bug, function in (("own_negatives", "torch.Tensor.matmul"), ("scaled_by_maximum", "torch.Tensor.max"),

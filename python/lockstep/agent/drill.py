@@ -234,7 +234,10 @@ def is_constant(tensor):
 
 
 def has_history(tensor):
-    return tensor.requires_grad and not tensor.is_leaf and tensor.is_floating_point() and not is_shard(tensor)
+    try:
+        return tensor.requires_grad and not tensor.is_leaf and tensor.is_floating_point() and not is_shard(tensor)
+    except RuntimeError:  # a row of a parameter, written to under no_grad(), which has none to show: Embedding's padding
+        return False
 
 
 @functools.lru_cache(maxsize=64)

@@ -279,6 +279,11 @@ constexpr std::array kRows = {
         "the optimizer's step draws random numbers, and each rank draws different ones (noise, "
         "stochastic rounding)",
         "draw the same on all ranks: give the optimizer its own torch.Generator with one seed"},
+    ProgramCauseRow{C::unmasked_padding, "unmasked_padding",
+                    "the collate function pads each batch to its longest sample, and the padding "
+                    "changes the result",
+                    "mask the padding (in attention, pooling, normalization and loss), or pad all "
+                    "batches to one length"},
     ProgramCauseRow{C::other_numbers, "other_numbers",
                     "an operator is given a number that all ranks share but one device does not "
                     "have, for example because each rank counts only the samples it has seen",

@@ -72,6 +72,7 @@ enum class ProgramCause {
   second_backward,
   written_in_flight,
   drawn_in_update,
+  unmasked_padding,
   other_numbers,
   own_weights,
   other_frozen_model,

@@ -9,6 +9,7 @@
 
 #include "scenarios/base/text.h"
 #include "sim/tools/program/judge_causes.h"
+#include "sim/tools/program/sketch.h"
 
 namespace lockstep {
 namespace {
@@ -104,6 +105,27 @@ bool computed_others(const std::vector<ProgramRank>& ranks, const ProgramRank& o
       return true;
   }
   return false;
+}
+
+ProgramFinding padding_failure(const std::vector<ProgramRank>& ranks, const ProgramRank& one,
+                               const ProgramFinding& before) {
+  const auto step = static_cast<size_t>(before.step - 1);
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  const double floor = largest_norm(b.grads) * 1e-4;
+  ProgramFinding found;
+  found.verdict = Verdict::fail;
+  found.cause = ProgramCause::unmasked_padding;
+  found.step = before.step;
+  found.line = a.line;
+  for (size_t i = 0; i < a.names.size(); ++i) {
+    const double off = sketch_distance(a.grads[i], b.grads[i], floor);
+    if (!(off > kProgramBound)) continue;
+    found.entry = "gradient of " + a.names[i];
+    found.words = fmt::format("distance {:.2g}; ", off);
+    break;
+  }
+  found.words += "ranks agree with one device once they pad their samples as it does";
+  return found;
 }
 
 std::optional<ProgramFinding> judge_misplaced(const ProgramRank& one) {

@@ -37,6 +37,11 @@ std::optional<ProgramFinding> judge_statistics(const std::vector<ProgramRank>& r
 // a failure, though scaling is off where gradients are compared.
 std::optional<ProgramFinding> judge_loss_scales(const std::vector<ProgramRank>& ranks);
 
+// A step that `before` could not compare, since samples had other padding, and that is as on one
+// device where ranks pad as it does.
+ProgramFinding padding_failure(const std::vector<ProgramRank>& ranks, const ProgramRank& one,
+                               const ProgramFinding& before);
+
 // The first step in which one device puts gradients back to other parameters than they came from.
 std::optional<ProgramFinding> judge_misplaced(const ProgramRank& one);
 

@@ -56,6 +56,14 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+bool has_noted_batches(const std::string& folder) {
+  std::error_code error;
+  for (fs::directory_iterator file(folder, error), end; !error && file != end;
+       file.increment(error))
+    if (file->path().filename().string().starts_with("collated-")) return true;
+  return false;
+}
+
 bool judges_hook(const ProgramVerification& options) {
   return options.hook.error || options.hook.owed;
 }

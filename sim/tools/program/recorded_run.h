@@ -52,6 +52,9 @@ RecordedRun record_run(const ProgramSession& session, const std::string& folder,
 // The first run of one device, which stands for `scale` ranks. Some scripts want more than one GPU.
 RecordedRun record_alone(const ProgramSession& session, const std::string& folder, int64_t scale);
 
+// Did one device note of which samples a collate function of the script made its batches?
+bool has_noted_batches(const std::string& folder);
+
 double seconds_since(std::chrono::steady_clock::time_point begin);
 
 // Is what a comm hook loses asked for?

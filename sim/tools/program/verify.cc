@@ -12,6 +12,7 @@
 #include "sim/tools/program/broken_off.h"
 #include "sim/tools/program/drill_cause.h"
 #include "sim/tools/program/drill_runs.h"
+#include "sim/tools/program/judge_inputs.h"
 #include "sim/tools/program/judge_parts.h"
 #include "sim/tools/program/judge_pool.h"
 #include "sim/tools/program/places.h"
@@ -130,6 +131,7 @@ int judge_own_dtypes(const ProgramSession& session, const RecordedRun& in_double
 struct Pair {
   bool handed = false;                          // one device was given the ranks' data,
   std::vector<std::string> one_variables = {};  // in this way
+  std::vector<std::string> variables = {};      // of the ranks
   // What only each rank's own gradients can prove, where the verdict is inconclusive without them.
   std::optional<ProgramFinding> suspected = std::nullopt;
   double seconds = 0;
@@ -141,6 +143,7 @@ bool is_drilled(const ProgramVerification& options, const Pair& pair, const Prog
   for (const ProgramCause cause : {ProgramCause::same_samples, ProgramCause::loader_state_lost,
                                    ProgramCause::update_on_one_rank})
     if (found.cause == cause) return false;  // there is no operator to compare, or none is wrong
+  if (found.cause == ProgramCause::unmasked_padding) return false;  // rows have other lengths
   const double most =
       found.cause == ProgramCause::unknown ? kUnknownPairSeconds : kQuickPairSeconds;
   if (found.verdict == Verdict::fail) return options.drills || pair.seconds <= most;
@@ -198,6 +201,7 @@ DrilledPair run_drilled(const ProgramSession& session, const Pair& pair, int64_t
   fs::create_directory(data, error);
   std::vector<std::string> all = {fmt::format("LOCKSTEP_PROGRAM_DRILL={}", step)};
   std::vector<std::string> alone = all;
+  all.insert(all.end(), pair.variables.begin(), pair.variables.end());
   if (pair.handed) {
     all.push_back("LOCKSTEP_PROGRAM_KEEP_DATA=" + data);
     alone.push_back("LOCKSTEP_PROGRAM_HANDED=" + data);
@@ -326,6 +330,32 @@ ProgramFinding judge_models(const Ranks& ranks, int64_t world, const ProgramRank
                  "layouts, and one device has one rank's input");
 }
 
+// A collate function pads to the longest of its samples: one device, whose batches are larger, pads
+// more than ranks do. These run once more, with its padding; if they agree with it then, padding is
+// what they differed by. `ranks`: those that are compared from there on. Its signal, where one
+// came.
+int judge_with_one_padding(const ProgramSession& session, const RecordedRun& one, Ranks* ranks,
+                           ProgramLane* lane, Pair* pair) {
+  if (lane->finding.step < 1 || !has_noted_batches(one.folder)) return 0;
+  const std::vector<std::string> variables = {"LOCKSTEP_PROGRAM_COLLATED=" + one.folder};
+  const RecordedRun padded =
+      record_run(session, fmt::format("{}/{}-padded", session.scratch, ranks->size()),
+                 {.world = std::ssize(*ranks), .variables = variables});
+  if (padded.signal != 0 || !padded.why.empty()) return padded.signal;
+  const ProgramFinding with = judge_models(padded.ranks, std::ssize(*ranks), one.ranks[0]);
+  if (with.other_data) return 0;
+  if (judge_steps(padded.ranks, one.ranks[0]).verdict == Verdict::pass) {
+    lane->finding = padding_failure(*ranks, one.ranks[0], lane->finding);
+    return 0;
+  }
+  lane->finding = with;
+  lane->finding.words += "; all samples are padded as one device pads them";
+  lane->control_failed = one_device_control_fails(padded.ranks, one.ranks[0]);
+  *ranks = padded.ranks;
+  pair->variables = variables;
+  return 0;
+}
+
 // Where BatchNorm normalizes each rank's own batch on purpose, one device that normalizes all of it
 // tells nothing but whose the samples are: it is handed those of the ranks, and normalizes them
 // apart.
@@ -390,7 +420,7 @@ int judge_both(const ProgramSession& session, ProgramWorld* found) {
     return 0;
   }
   judge_ranks(session.options, several, folder, found);
-  const Ranks ranks = ranks_of_own_batches(several.ranks);
+  Ranks ranks = ranks_of_own_batches(several.ranks);
   found->batches = std::ssize(ranks);
   const RecordedRun one = record_alone(session, folder + "-one", found->batches);
   found->log_tail = one.log_tail;
@@ -408,6 +438,9 @@ int judge_both(const ProgramSession& session, ProgramWorld* found) {
   take_local_batch_norm(session.options, one.ranks[0], found, &lane);
   Pair pair{.seconds = several.seconds + one.seconds};
   int signal = 0;
+  if (lane.finding.other_data && found->batches == world && !found->local_batch_norm)
+    signal = judge_with_one_padding(session, one, &ranks, &lane, &pair);
+  if (signal != 0) return signal;
   if (!lane.finding.other_data)
     signal = judge_with_scaled_options(
         session, ranks, folder + "-scaled", {},

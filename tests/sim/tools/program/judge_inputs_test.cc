@@ -54,6 +54,17 @@ TEST(ProgramInputs, WhatIsStandardizedOverEachRanksBatchFails) {
   EXPECT_EQ(judge_steps(ranks, other_one()).verdict, Verdict::inconclusive);
 }
 
+TEST(ProgramInputs, PaddingThatChangesTheResultIsAFailureOfTheStepThatDiffers) {
+  const Ranks ranks = two("of its own ");
+  const ProgramRank one = other_one();
+  const ProgramFinding found = padding_failure(ranks, one, judge_steps(ranks, one));
+  EXPECT_EQ(found.verdict, Verdict::fail);
+  EXPECT_EQ(found.cause, ProgramCause::unmasked_padding);
+  EXPECT_EQ(found.step, 1);
+  EXPECT_EQ(found.entry, "gradient of weight");
+  EXPECT_EQ(found.line, "train.py:9");
+}
+
 TEST(ProgramInputs, OtherInputsOfTheSameSamplesPassForNobodysDraws) {
   const Ranks ranks = two("of its own ");
   const ProgramFinding before = judge_steps(ranks, other_one());
