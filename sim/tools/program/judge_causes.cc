@@ -160,12 +160,14 @@ ProgramCause divided_cause(const Ranks& ranks, const ProgramRank& one, size_t st
   return gathered ? ProgramCause::gathered_as_constants : ProgramCause::divided_twice;
 }
 
-// It divided by their number, and nothing came after: what it was given is as many times too large.
+// It divided by their number, and nothing but a clipping came after: what it was given is as many
+// times too large.
 bool is_averaged_by_ddp(const Ranks& ranks, size_t step, size_t i) {
   const ProgramStep& a = ranks[0].steps[step];
   const auto left = a.left_by_sums.find(a.names[i]);
+  const bool kept = left != a.left_by_sums.end() && left->second == a.grad_hashes[i];
   return is_held(a, a.names[i]) && !a.unsynced && ranks[0].comm_hook.empty() &&
-         left != a.left_by_sums.end() && left->second == a.grad_hashes[i];
+         (kept || !a.norms.empty());
 }
 
 // Alike until the last step, which was right: this one is the first that computes with others.

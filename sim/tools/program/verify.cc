@@ -12,6 +12,7 @@
 #include "sim/tools/program/broken_off.h"
 #include "sim/tools/program/drill_cause.h"
 #include "sim/tools/program/drill_runs.h"
+#include "sim/tools/program/judge_causes.h"
 #include "sim/tools/program/judge_inputs.h"
 #include "sim/tools/program/judge_parts.h"
 #include "sim/tools/program/judge_pool.h"
@@ -377,6 +378,18 @@ void take_local_batch_norm(const ProgramVerification& asked, const ProgramRank& 
   lane->finding.other_data = true;
 }
 
+// What gradients that are so many times those of one device are called, in the step that is wrong.
+ProgramCause cause_of_factor(const Ranks& ranks, const ProgramRank& one,
+                             const ProgramFinding& wrong, double factor) {
+  const auto step = static_cast<size_t>(wrong.step - 1);
+  const std::vector<std::string>& names = ranks[0].steps[step].names;
+  const auto named = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
+    return wrong.entry.ends_with(" " + name);
+  });
+  const auto i = named == names.end() ? 0 : static_cast<size_t>(named - names.begin());
+  return factor_cause(ranks, one, step, i, factor);
+}
+
 // What an update that is not linear leaves of a factor tells nothing of it: one device once more,
 // whose gradients are multiplied by it. Its signal, where one came.
 int judge_by_factors(const ProgramSession& session, const Ranks& ranks, const Pair& pair,
@@ -397,7 +410,7 @@ int judge_by_factors(const ProgramSession& session, const Ranks& ranks, const Pa
     if (one.signal != 0) return one.signal;
     if (!one.why.empty() || judge_one_device(ranks, one.ranks[0]).verdict != Verdict::pass)
       continue;
-    wrong.cause = factor > 1 ? ProgramCause::not_divided : ProgramCause::divided_twice;
+    wrong.cause = cause_of_factor(ranks, one.ranks[0], wrong, factor);
     wrong.words += fmt::format(
         "; all steps agree with one device that multiplies its gradients by {:.4g}", factor);
     return 0;
