@@ -17,6 +17,7 @@ def watch(recorder):
 
 
 def counting(recorder, load, what):
+    @functools.wraps(load)
     def loaded(self, *args, **kwargs):
         recorder.loads[what] += 1
         return load(self, *args, **kwargs)

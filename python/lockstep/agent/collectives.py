@@ -169,6 +169,7 @@ def noting_gather(recorder, gather):
 
 
 def noting_clip(recorder, clip):
+    @functools.wraps(clip)
     def clipped(*args, **kwargs):
         recorder.clipped = True
         norm = clip(*args, **kwargs)

@@ -31,11 +31,11 @@ def watch(recorder):
     import torch
     set_default, from_numpy = torch.set_default_dtype, torch.from_numpy
     set_default(torch.float64)
-    torch.set_default_dtype = lambda dtype: set_default(dtype_in_double(dtype))
+    torch.set_default_dtype = functools.wraps(set_default)(lambda d: set_default(dtype_in_double(d)))
     torch.from_numpy = lambda array: in_double(from_numpy(array))
     torch.FloatTensor = torch.HalfTensor = torch.BFloat16Tensor = torch.DoubleTensor
     torch.Tensor.float = lambda self, *args, **kwargs: self.double()
-    torch.nn.Module.float = lambda self: self.double()
+    torch.nn.Module.float = functools.wraps(torch.nn.Module.float)(lambda self: self.double())
     for kind in (torch.Tensor, torch.nn.Module):
         kind.half = kind.bfloat16 = lambda self, *args, **kwargs: self.double()
     arguments.replace("dtype", dtype_in_double)
@@ -60,6 +60,7 @@ def without_autocast():
     import torch
     begin = torch.autocast.__init__
 
+    @functools.wraps(begin)
     def init(self, device_type, dtype=None, enabled=True, *args, **kwargs):
         begin(self, device_type, dtype, False, *args, **kwargs)
     torch.autocast.__init__ = init

@@ -370,6 +370,7 @@ def watch_modules(drill):
     import torch
     call = torch.nn.Module.__call__
 
+    @functools.wraps(call)
     def called(self, *args, **kwargs):
         if not drill.is_on():
             return call(self, *args, **kwargs)

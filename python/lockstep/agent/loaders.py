@@ -1,4 +1,6 @@
 """Loaders: batches W times as large on one device, and as many samples as ranks are dealt."""
+import functools
+
 from . import inputs
 from .batch_sizes import length
 from .deals import Iteration
@@ -11,6 +13,7 @@ def watch(recorder):
     from torch.utils import data
     begin, iterate = data.DataLoader.__init__, data.DataLoader.__iter__
 
+    @functools.wraps(begin)
     def init(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, *args, **kwargs):
         if batch_sampler is None and batch_size is not None:
             batch_size = scaled(batch_size, dataset)
@@ -22,6 +25,7 @@ def watch(recorder):
         """Once: libraries make loaders out of loaders."""
         return size if hasattr(size, "scaled_by_lockstep") else Scaled(recorder.sizes.larger(size, dataset))
 
+    @functools.wraps(iterate)
     def iterated(self):
         if not torch.is_grad_enabled():
             for batch in iterate(self):
@@ -68,11 +72,13 @@ def watch_samplers(recorder):
     sampler = data.distributed.DistributedSampler
     begin, deal = sampler.__init__, sampler.__iter__
 
+    @functools.wraps(begin)
     def init(self, *args, **kwargs):
         begin(self, *args, **kwargs)
         if recorder.larger > 1 and self.num_replicas == 1:
             deal_as_many(self, recorder.larger)
 
+    @functools.wraps(deal)
     def dealt(self):
         import torch
         if torch.is_grad_enabled():

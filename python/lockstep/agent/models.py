@@ -1,4 +1,5 @@
 """Models: parameters that DistributedDataParallel holds, forwards, and the samples of these."""
+import functools
 import inspect
 
 from . import inputs
@@ -126,6 +127,7 @@ def watch_calls(recorder):
     import torch
     call = torch.nn.Module.__call__
 
+    @functools.wraps(call)
     def called(self, *args, **kwargs):
         if not recorder.depth:
             if torch.is_grad_enabled():
@@ -185,6 +187,7 @@ def watch(recorder):
     DDP = torch.nn.parallel.DistributedDataParallel
     begin, forward = DDP.__init__, DDP.forward
 
+    @functools.wraps(begin)
     def init(self, module, *args, **kwargs):
         begin(self, module, *args, **kwargs)
         recorder.models.append(Wrapped(self, module))
@@ -192,6 +195,7 @@ def watch(recorder):
         note_model(recorder, module)
         watch_forwards(recorder, recorder.models[-1])
 
+    @functools.wraps(forward)
     def counted(self, *args, **kwargs):
         recorder.ddp_forwards += torch.is_grad_enabled()
         if not args and torch.is_grad_enabled() and not knows_names(self.module.register_forward_pre_hook):

@@ -329,11 +329,13 @@ def without_compiler(recorder):
     if not hasattr(torch, "compile"):
         return
 
+    @functools.wraps(torch.compile)
     def compiled(model=None, **kwargs):
         recorder.end["compile_off"] = True
         return model if model is not None else lambda function: function
     torch.compile = compiled
-    torch.nn.Module.compile = lambda self, *args, **kwargs: compiled(self) and None
+    if hasattr(torch.nn.Module, "compile"):  # 2.2
+        torch.nn.Module.compile = functools.wraps(torch.nn.Module.compile)(lambda self, *args, **kwargs: compiled(self) and None)
 
 
 def pretend(recorder):

@@ -236,6 +236,7 @@ def watch(recorder):
     import torch
     begin = torch.optim.Optimizer.__init__
 
+    @functools.wraps(begin)
     def init(self, *args, **kwargs):
         begin(self, *args, **kwargs)
         watch_base(recorder, type(self))

@@ -71,6 +71,7 @@ class Generators:
             numpy.random.default_rng = self.keeping(numpy.random.default_rng)
             numpy.random.RandomState = self.kept_kind(numpy.random.RandomState)
 
+        @functools.wraps(begin)
         def init(one, *args, **kwargs):
             begin(one, *args, **kwargs)
             has_state = type(one).getstate is random.Random.getstate  # random.SystemRandom has none

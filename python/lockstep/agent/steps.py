@@ -1,5 +1,6 @@
 """The steps of optimizers. One within another's, as in ZeroRedundancyOptimizer, is part of that. Where a script makes no optimizer and
 updates its weights itself, its updates are steps."""
+import functools
 import types
 
 from .writes import WATCHED, is_changed, is_weight
@@ -49,6 +50,7 @@ def watch_steps(around, made=lambda optimizer: None):
     begin, backward = torch.optim.Optimizer.__init__, torch.autograd.backward
     under_way, by_hand = [], ByHand(around)
 
+    @functools.wraps(begin)
     def init(self, *args, **kwargs):
         by_hand.optimizer_made()
         begin(self, *args, **kwargs)
@@ -65,6 +67,7 @@ def watch_steps(around, made=lambda optimizer: None):
         self.step = types.MethodType(stepped, self)  # a method: schedulers look for its __func__
         made(self)
 
+    @functools.wraps(backward)
     def begun(*args, **kwargs):
         if by_hand.inside:  # a checkpoint's
             return backward(*args, **kwargs)

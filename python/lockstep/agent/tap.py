@@ -292,6 +292,7 @@ def watch_groups(hook):
             hooked[id(group)] = hook(group, ranks)
         return answer
 
+    @functools.wraps(destroy)
     def destroyed(group=None):
         remove(None if group is None or group is dist.group.WORLD else group)
         return destroy(group)

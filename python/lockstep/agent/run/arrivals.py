@@ -2,6 +2,7 @@
 (2.14 on), else by torch.distributed's functions; the sums of DistributedDataParallel's reducer are then seen as one,
 which begins when the last gradient is there. Those of a group of some of the ranks are counted apart."""
 import contextlib
+import functools
 import inspect
 import threading
 
@@ -336,6 +337,7 @@ def watch_buffers(arrivals):
     DDP = torch.nn.parallel.DistributedDataParallel
     forward = DDP.forward
 
+    @functools.wraps(forward)
     def forwarded(self, *args, **kwargs):
         arrivals.before_forward(self)
         return forward(self, *args, **kwargs)

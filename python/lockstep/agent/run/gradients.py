@@ -4,6 +4,7 @@ what the optimizer was given once they were reduced; of the parameters a checksu
 A run that follows another one takes the gradients of that one in each step, after it has recorded its own: the reduced
 ones, and where they are clipped what came of it. So both go through the same weights, and each step can be compared by
 itself."""
+import functools
 import json
 import os
 
@@ -259,6 +260,7 @@ def watch_shards(gradients):
     def imported(params):
         begin = params.FSDPParam.init_unsharded_param
 
+        @functools.wraps(begin)
         def init(self, *args, **kwargs):
             first = not hasattr(self, "_unsharded_param")
             begin(self, *args, **kwargs)
@@ -293,6 +295,7 @@ def watch_clipping(torch, gradients):
     from torch.nn import utils
 
     def noted(clip):
+        @functools.wraps(clip)
         def clipped(*args, **kwargs):
             gradients.clip()
             return clip(*args, **kwargs)

@@ -1,4 +1,6 @@
 """What a rank is doing: loading, forward, backward, the optimizer's step. A step is one of an optimizer."""
+import functools
+
 from ..steps import watch_steps
 from .ends import noting_breaks
 from .flight import BACKWARD, CONSTRUCTION, FORWARD, LOAD, OPTIMIZER, TEARDOWN
@@ -43,6 +45,7 @@ def watch(flight):
 def watch_forwards(torch, steps):
     call = torch.nn.Module.__call__
 
+    @functools.wraps(call)
     def called(self, *args, **kwargs):
         steps.flight.arrivals.forward_begins(self)
         if steps.depth or not steps.flight.here():
@@ -66,6 +69,7 @@ def watch_forwards(torch, steps):
 def watch_backwards(torch, steps):
     backward = torch.autograd.backward
 
+    @functools.wraps(backward)
     def counted(*args, **kwargs):
         if steps.depth or not steps.flight.here():
             return backward(*args, **kwargs)
@@ -101,6 +105,7 @@ def watch_loaders(torch, steps):
     from torch.utils import data
     iterate = data.DataLoader.__iter__
 
+    @functools.wraps(iterate)
     def iterated(self):
         number, batches = 0, iterate(self)
         while True:
@@ -124,6 +129,7 @@ def watch_construction(torch, flight):
     dist, DDP = torch.distributed, torch.nn.parallel.DistributedDataParallel
     begin, destroy = DDP.__init__, dist.distributed_c10d.destroy_process_group
 
+    @functools.wraps(begin)
     def init(self, module, *args, **kwargs):
         phase = flight.phase
         flight.enter(CONSTRUCTION)
@@ -135,6 +141,7 @@ def watch_construction(torch, flight):
         if flight.step > 0:
             flight.enter(phase)
 
+    @functools.wraps(destroy)
     def destroyed(*args, **kwargs):
         if flight.phase != TEARDOWN:
             flight.steps.by_hand.settle()

@@ -1,0 +1,75 @@
+"""Libraries read the signatures of torch's functions, and pass on what these name: Lightning makes a loader anew, and would lose
+its collate function. So whatever the agent puts in their place shows the same."""
+import json
+import os
+import subprocess
+import unittest
+
+from program_test import PROGRAM, PYTHON, ScriptTest
+
+SCRIPT = """
+import inspect, json, os, torch, torch.distributed as dist
+from torch import multiprocessing, nn, optim
+from torch.utils import data
+
+def signature_of(thing):
+    try:
+        return str(inspect.signature(thing)).split(" at 0x")[0]
+    except (TypeError, ValueError):
+        return None  # of a builtin
+
+METHODS = "__init__ __iter__ __call__ __setstate__".split()
+found = {}
+for module in (torch, data, dist, nn, nn.functional, nn.parallel, nn.utils, optim, optim.lr_scheduler, torch.autograd, multiprocessing):
+    for name, thing in vars(module).items():
+        if name.startswith("_"):
+            continue
+        if not isinstance(thing, type):
+            found[module.__name__ + "." + name] = signature_of(thing) if callable(thing) else None
+            continue
+        for method, function in vars(thing).items():
+            if method in METHODS or callable(function) and not method.startswith("_"):
+                found[".".join((module.__name__, name, method))] = signature_of(function)
+with open(os.path.join(os.path.dirname(__file__), os.environ.get("RANK", "") + "-" + os.environ.get("LOCKSTEP_PROGRAM_SCALE", "") + ".json"), "w") as file:
+    json.dump(found, file)
+dist.init_process_group("gloo", **({} if "RANK" in os.environ else {"rank": 0, "world_size": 1, "store": dist.HashStore()}))
+net = nn.parallel.DistributedDataParallel(nn.Linear(2, 2))
+optimizer = optim.SGD(net.parameters(), lr=0.1)
+for step in range(3):
+    net(torch.ones(2, 2) + dist.get_rank()).sum().backward()
+    optimizer.step()
+"""
+# Tensor's own methods are builtins, whose wrappers may show anything; these take any words.
+ANY = ("torch.Tensor.", "torch.nn.Module.cuda", "torch.nn.Module.half", "torch.nn.Module.bfloat16", "torch.Generator")
+
+
+class Signatures(ScriptTest):
+    maxDiff = None
+
+    def found(self, name):
+        return json.loads((self.folder / name).read_text())
+
+    def test_are_those_of_torch(self):
+        self.apart()
+        (self.folder / "train.py").write_text(SCRIPT)
+        plain = {key: value for key, value in os.environ.items() if key != "RANK"}
+        subprocess.run([PYTHON, self.folder / "train.py"], check=True, env=plain, capture_output=True)
+        torchs = self.found("-.json")
+        self.assertGreater(sum(value is not None for value in torchs.values()), 1000)
+        for verb, options, names in (("verify", ("--world-sizes", "2"), ("0-1.json", "1-1.json", "0-2.json")),
+                                     ("run", ("--world-size", "2"), ("0-1.json",)),
+                                     ("sweep", ("--worlds", "2", "--caps", "1,25"), ("0-1.json",))):
+            for old in self.folder.glob("[01]-*.json"):
+                old.unlink()
+            ran = self.called(verb, SCRIPT, *options)
+            for name in names:
+                with self.subTest(verb=verb, name=name):
+                    self.assertTrue((self.folder / name).exists(), ran.stdout + ran.stderr)
+                    own = self.found(name)
+                    others = {key: (value, own.get(key)) for key, value in torchs.items()
+                              if value is not None and own.get(key) != value and not key.startswith(ANY)}
+                    self.assertEqual(others, {})
+
+
+if __name__ == "__main__":
+    unittest.main()
