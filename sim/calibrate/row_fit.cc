@@ -100,14 +100,13 @@ class RowFitter {
   }
 
   std::vector<double> bucket_costs() const {
-    const double said = static_cast<double>(base_.machine.bucket_ns) * 1e-3;
-    if (said > 0) return {said};
+    if (base_.machine.says_bucket) return {static_cast<double>(base_.machine.bucket_ns) * 1e-3};
     return {0, kMostBucketUs};
   }
 
   // Of one rank there is no slowest.
   std::vector<double> spreads() const {
-    if (base_.machine.rank_spread > 0) return {base_.machine.rank_spread};
+    if (base_.machine.says_spread) return {base_.machine.rank_spread};
     const auto has_several = [](const PublishedRow& row) { return row.ranks > 1; };
     if (std::none_of(table_.rows.begin(), table_.rows.end(), has_several)) return {0};
     return {0, 2 * kRankSpread};
@@ -194,7 +193,7 @@ class RowFitter {
       for (const double messages : {1.0, kLatencyRange}) add_compute(with(slower, messages));
       add_not_hidden(with(most_links_slower(kNotHidden), 1));
     }
-    if (base_.machine.sync_ns > 0) return;
+    if (base_.machine.says_sync) return;
     for (const double bucket_us : bucket_costs())
       add_compute({.bucket_us = bucket_us, .beside_ms = row_.most_beside_ms()});
   }

@@ -47,7 +47,7 @@ class Middle {
   double fitted_ms() const { return row_.fitted.ms; }
 
   void fit_compute() {
-    if (row_.base.machine.sync_ns == 0)
+    if (!row_.base.machine.says_sync)
       middle_.machine.sync_ns = std::llround(row_.most_beside_ms() / 2 * 1e6);
     middle_.compute *= solved({Excess::compute, bucket_us_}, 1e-6, 1e6, fitted_ms()).value_or(1);
   }
@@ -70,8 +70,7 @@ class Middle {
 
   // Half of what would make the row by itself.
   double spread_that_fits() const {
-    const double said = row_.base.machine.rank_spread;
-    if (said > 0 || row_.fitted.ranks == 1) return middle_.machine.rank_spread;
+    if (row_.base.machine.says_spread || row_.fitted.ranks == 1) return middle_.machine.rank_spread;
     const auto most = value_giving(fitted_ms(), 0, kMostRankSpread, [&](double spread) {
       Guess tried = middle_;
       tried.machine.rank_spread = spread;

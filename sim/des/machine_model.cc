@@ -221,6 +221,9 @@ InputErrors take(const Json& json, MachineModel* machine) {
   if (json.contains("launch_us")) machine->launch_ns = ns_of_key(json, "launch_us", 1e3);
   if (json.contains("sync_ms")) machine->sync_ns = ns_of_key(json, "sync_ms", 1e6);
   machine->rank_spread = json.value("rank_spread", machine->rank_spread);
+  machine->says_bucket |= json.contains("bucket_us");
+  machine->says_sync |= json.contains("sync_ms");
+  machine->says_spread |= json.contains("rank_spread");
   if (json.contains("load_ms")) machine->load_ns = ns_of_key(json, "load_ms", 1e6);
   if (json.contains("optimizer_ms")) machine->optimizer_ns = ns_of_key(json, "optimizer_ms", 1e6);
   if (json.contains("forward_ms")) machine->forward_ms = json["forward_ms"].get<double>();
@@ -289,12 +292,14 @@ std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& f
   json["overlap_slowdown"] = machine.overlap_slowdown;
   json["comm_slowdown"] = machine.comm_slowdown;
   if (machine.copy_fs_per_byte > 0) json["copy_mb_per_s"] = mb_per_s_of(machine.copy_fs_per_byte);
-  if (machine.bucket_ns > 0) json["bucket_us"] = static_cast<double>(machine.bucket_ns) * 1e-3;
+  if (machine.bucket_ns > 0 || machine.says_bucket)
+    json["bucket_us"] = static_cast<double>(machine.bucket_ns) * 1e-3;
   if (machine.parameter_ns > 0)
     json["parameter_us"] = static_cast<double>(machine.parameter_ns) * 1e-3;
   json["launch_us"] = static_cast<double>(machine.launch_ns) * 1e-3;
-  if (machine.sync_ns > 0) json["sync_ms"] = static_cast<double>(machine.sync_ns) * 1e-6;
-  if (machine.rank_spread > 0) json["rank_spread"] = machine.rank_spread;
+  if (machine.sync_ns > 0 || machine.says_sync)
+    json["sync_ms"] = static_cast<double>(machine.sync_ns) * 1e-6;
+  if (machine.rank_spread > 0 || machine.says_spread) json["rank_spread"] = machine.rank_spread;
   json["load_ms"] = static_cast<double>(machine.load_ns) * 1e-6;
   json["optimizer_ms"] = static_cast<double>(machine.optimizer_ns) * 1e-6;
   if (machine.forward_ms) json["forward_ms"] = *machine.forward_ms;

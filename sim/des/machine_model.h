@@ -64,6 +64,8 @@ struct MachineModel {
   // Standard deviation of ranks' speed from one to the next, for good, as a part of it: a step
   // waits for the slowest (slowest_of()). No rank is named.
   double rank_spread = 0;
+  // Which of them the file says, be it 0: nobody assumes another.
+  bool says_bucket = false, says_sync = false, says_spread = false;
   // Of a scenario whose compute is real.
   std::optional<double> forward_ms, backward_ms;
   Noise noise;

@@ -363,9 +363,13 @@ TEST(RowFit, RanksAreSpread) {
   }
   const auto says_so = testing::Contains(testing::HasSubstr("assumed to differ by"));
   EXPECT_THAT(fit.notes, says_so);
-  const auto said = fit_row(plan, spread, table).value();
-  EXPECT_EQ(said.machine.rank_spread, 0.02);
-  EXPECT_THAT(said.notes, testing::Not(says_so));
+  for (const double of_file : {0.02, 0.0}) {
+    spread.rank_spread = of_file;
+    spread.says_spread = true;
+    const auto said = fit_row(plan, spread, table).value();
+    EXPECT_EQ(said.machine.rank_spread, of_file);
+    EXPECT_THAT(said.notes, testing::Not(says_so));
+  }
 }
 
 // A row that takes a hundred times as much for a parameter as DDP does is not DDP's hooks.
