@@ -1,4 +1,5 @@
-"""Samples of unequal length, which a collate function pads to the longest of its batch: one device pads more than ranks do."""
+"""Samples of unequal length, which a collate function pads to the longest of its batch: one device pads more than ranks do. What a
+model is given first does not tell one sample from another here."""
 import unittest
 
 from together import TogetherTest
@@ -17,12 +18,13 @@ def collate(items):
     longest += -longest % {multiple}
     padded = [{padded} for words, _ in items]
     weights = torch.tensor([{weight} for _ in items])
-    return {{"words": torch.tensor(padded), "weights": weights, "names": [name for _, name in items], "longest": longest}}
+    kinds = torch.tensor([len(words) % 2 for words, _ in items])
+    return {{"kinds": kinds, "words": torch.tensor(padded), "weights": weights, "names": [name for _, name in items], "longest": longest}}
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed, self.out = nn.Embedding(9, 7, padding_idx=0), nn.Linear(7, 9)
-    def forward(self, words):
+    def forward(self, kinds, words):
         mask = {mask}
         mean = (self.embed(words).tanh() * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
         return self.out(mean[:, None] + self.embed(words))
@@ -36,7 +38,7 @@ for epoch in range(2):
     for batch in DataLoader(data, batch_size=4, sampler=sampler, collate_fn=collate, num_workers={workers}):
         words = batch["words"]
         assert len(words) == len(batch["names"]) and words.shape[1] == batch["longest"]
-        losses = F.cross_entropy(model(words).transpose(1, 2), words, ignore_index=0, reduction="none")
+        losses = F.cross_entropy(model(batch["kinds"], words).transpose(1, 2), words, ignore_index=0, reduction="none")
         loss = ({loss} * batch["weights"]).mean()
         optimizer.zero_grad()
         loss.backward()

@@ -109,10 +109,15 @@ def digest(tensors):
 
 
 def rows(batch):
-    """A number for each sample of a batch, by its first tensor."""
+    """A hash for each sample of a batch, by its first tensor; where that has one number for each, such as a label, by the first
+    that has more."""
     import torch
+    beside = ()
     while isinstance(batch, (list, tuple)) and batch:
-        batch = batch[0]
+        batch, *beside = batch
     if not isinstance(batch, torch.Tensor) or batch.dim() == 0:
         return []
+    if batch.numel() == len(batch):
+        batch = next((other for other in beside if isinstance(other, torch.Tensor) and other.dim() > 0
+                      and len(other) == len(batch) < other.numel() and not other.requires_grad), batch)
     return [digest([row]) for row in batch]
