@@ -139,7 +139,7 @@ if(LOCKSTEP_LIBTORCH)
     set(words_of_verify program_test.py)
     set(words_of_correct correct_runs.py --runs 4 --seed 2)
     foreach(name around_backward by_hand catalogue causes comm_hook conformance correct deals drill examples gallery given gpus gradients group_traces handed held interrupt items local_batch_norm
-                 launcher meshes named package padding parts run_faults scenario signatures sketches spawned sweep sync_batch_norm tap terms threads together verify zygote)
+                 launcher meshes named package padding parts run_faults scenario sketches spawned sweep sync_batch_norm tap terms threads together unchanged verify zygote)
       set(words ${name}_test.py)
       if(DEFINED words_of_${name})
         set(words ${words_of_${name}})

@@ -1,6 +1,5 @@
 """Models: parameters that DistributedDataParallel holds, forwards, and the samples of these."""
 import functools
-import inspect
 
 from . import inputs
 from .shards import is_shard
@@ -123,12 +122,36 @@ def take_samples(recorder, module, given):
         recorder.samples += inputs.samples_of(recorder, given)
 
 
+def take_wrapped(recorder, module, given):
+    """Before the forward of one that DistributedDataParallel holds: no hook of the module, which would be saved and copied with it."""
+    import torch
+    models = recorder.wrapped.get(id(module))
+    if not models or not torch.is_grad_enabled():
+        return
+    recorder.forwards += 1
+    for model in models:
+        model.past |= not recorder.within_ddp
+    recorder.unsynced &= recorder.within_ddp  # else it goes past no_sync() as well
+    inputs.given(recorder, given)
+    recorder.samples += inputs.samples_of(recorder, given)
+
+
+def is_transformed():
+    """Is a call traced, or made of batches of tensors (vmap), so that nothing may be computed of what it is given?"""
+    import torch
+    transforms = getattr(torch._C, "_functorch", None)  # from 2.0 on
+    peek = getattr(transforms, "peek_interpreter_stack", None)
+    return torch._C._get_tracing_state() is not None or (peek is not None and peek() is not None)
+
+
 def watch_calls(recorder):
     import torch
     call = torch.nn.Module.__call__
 
     @functools.wraps(call)
     def called(self, *args, **kwargs):
+        if is_transformed():
+            return call(self, *args, **kwargs)
         if not recorder.depth:
             if torch.is_grad_enabled():
                 recorder.by_hand.settle()
@@ -136,6 +159,7 @@ def watch_calls(recorder):
             recorder.called[id(self)] = self
             recorder.calls += 1
         if recorder.depth or not torch.is_grad_enabled():
+            take_wrapped(recorder, self, args or tuple(kwargs.values()))
             return call(self, *args, **kwargs)
         recorder.computed[id(self)] = self
         if recorder.hands is not None:
@@ -146,6 +170,7 @@ def watch_calls(recorder):
         states = recorder.generators.states()
         recorder.depth += 1
         try:
+            take_wrapped(recorder, self, args or tuple(kwargs.values()))
             result = call(self, *args, **kwargs)
             if recorder.hands is not None:
                 recorder.hands.made(result)
@@ -159,29 +184,6 @@ def watch_calls(recorder):
     torch.nn.Module.__call__ = called
 
 
-def knows_names(register):
-    """Hooks are given arguments by name from 2.0 on."""
-    return "with_kwargs" in inspect.signature(register).parameters
-
-
-def watch_forwards(recorder, model):
-    module = model.module
-
-    def before(part, unnamed, named=None):
-        import torch
-        if torch.is_grad_enabled():
-            recorder.forwards += 1
-            model.past |= not recorder.within_ddp
-            recorder.unsynced &= recorder.within_ddp  # else it goes past no_sync() as well
-            given = unnamed or tuple((named or {}).values())
-            inputs.given(recorder, given)
-            recorder.samples += inputs.samples_of(recorder, given)
-    if knows_names(module.register_forward_pre_hook):
-        module.register_forward_pre_hook(before, with_kwargs=True)
-    else:
-        module.register_forward_pre_hook(before)
-
-
 def watch(recorder):
     import torch
     DDP = torch.nn.parallel.DistributedDataParallel
@@ -193,13 +195,11 @@ def watch(recorder):
         recorder.models.append(Wrapped(self, module))
         name_parameters(recorder, module)
         note_model(recorder, module)
-        watch_forwards(recorder, recorder.models[-1])
+        recorder.wrapped.setdefault(id(module), []).append(recorder.models[-1])
 
     @functools.wraps(forward)
     def counted(self, *args, **kwargs):
         recorder.ddp_forwards += torch.is_grad_enabled()
-        if not args and torch.is_grad_enabled() and not knows_names(self.module.register_forward_pre_hook):
-            recorder.samples += inputs.samples_of(recorder, tuple(kwargs.values()))
         recorder.unsynced = not self.require_backward_grad_sync
         if torch.is_grad_enabled():
             for model in recorder.models:

@@ -1,5 +1,5 @@
-"""Libraries read the signatures of torch's functions, and pass on what these name: Lightning makes a loader anew, and would lose
-its collate function. So whatever the agent puts in their place shows the same."""
+"""What a program finds as it is without the agent. Libraries read the signatures of torch's functions, and pass on what these name:
+Lightning makes a loader anew, and would lose its collate function. Models are saved whole, copied and traced."""
 import json
 import os
 import subprocess
@@ -39,17 +39,45 @@ for step in range(3):
     net(torch.ones(2, 2) + dist.get_rank()).sum().backward()
     optimizer.step()
 """
+MODELS = """
+import copy, io, torch, torch.distributed as dist
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(5, 3)
+    def forward(self, x, scale=1):
+        return self.out(x).tanh() * scale
+dist.init_process_group("gloo")
+torch.manual_seed(3)
+x, net = torch.randn(36, 5), Net()
+model = nn.parallel.DistributedDataParallel(net)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+for begin in range(0, 36, 12):
+    mine = x[begin + 12 // dist.get_world_size() * dist.get_rank():][:12 // dist.get_world_size()]
+    optimizer.zero_grad()
+    model(x=mine, scale=2).pow(2).mean().backward()
+    optimizer.step()
+    for whole in (net, model, {"model": net, "optimizer": optimizer}):
+        torch.save(whole, io.BytesIO())
+    with torch.no_grad():
+        assert copy.deepcopy(net)(mine).equal(net(mine))
+    copy.deepcopy(net)(mine).sum().backward()
+    torch.jit.trace(net, mine)
+    if hasattr(torch, "func"):
+        torch.func.vmap(lambda row: net(row))(mine)
+"""
 # Tensor's own methods are builtins, whose wrappers may show anything; these take any words.
 ANY = ("torch.Tensor.", "torch.nn.Module.cuda", "torch.nn.Module.half", "torch.nn.Module.bfloat16", "torch.Generator")
 
 
-class Signatures(ScriptTest):
+class Unchanged(ScriptTest):
     maxDiff = None
 
     def found(self, name):
         return json.loads((self.folder / name).read_text())
 
-    def test_are_those_of_torch(self):
+    def test_signatures_are_those_of_torch(self):
         self.apart()
         (self.folder / "train.py").write_text(SCRIPT)
         plain = {key: value for key, value in os.environ.items() if key != "RANK"}
@@ -69,6 +97,10 @@ class Signatures(ScriptTest):
                     others = {key: (value, own.get(key)) for key, value in torchs.items()
                               if value is not None and own.get(key) != value and not key.startswith(ANY)}
                     self.assertEqual(others, {})
+
+    def test_models_are_saved_whole_copied_and_traced(self):
+        """Between steps, whose forwards these are not."""
+        self.verified(MODELS, 0)
 
 
 if __name__ == "__main__":
