@@ -9,7 +9,7 @@ import time
 
 from .items import Carried, Seen
 
-MOST_BATCHES = 65536
+MOST_BYTES = 64 << 20  # of a process
 MOST_PAIRS = 1 << 16  # of rows of a batch that are held against each other
 
 
@@ -48,15 +48,16 @@ class Notes:
     """Of one device: workers of a loader write files of their own."""
 
     def __init__(self, folder):
-        self.folder, self.pid, self.file, self.count = folder, 0, None, 0
+        self.folder, self.pid, self.file, self.bytes = folder, 0, None, 0
 
     def fetched(self, fetcher, indices, batch):
         if self.pid != os.getpid():
             self.pid = os.getpid()
             self.file = open(f"{self.folder}/collated-{self.pid}.jsonl", "a", encoding="utf-8")
-        self.count += 1
-        if self.count <= MOST_BATCHES:
-            self.file.write(json.dumps([time.monotonic_ns(), indices]) + "\n")
+        line = json.dumps([time.monotonic_ns(), indices]) + "\n"
+        self.bytes += len(line)
+        if self.bytes <= MOST_BYTES:
+            self.file.write(line)
             self.file.flush()
         return batch
 
