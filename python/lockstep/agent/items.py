@@ -4,7 +4,6 @@ what it has itself is another data set."""
 import hashlib
 import weakref
 
-from .inputs import random_states
 from .sketches import digest
 
 MOST_ITEMS = 4096  # of a process
@@ -18,8 +17,8 @@ class Unknown(Exception):
 class Carried:
     """From a loader's worker to the process that trains: the batch, and what it is made of."""
 
-    def __init__(self, batch, items):
-        self.batch, self.items = batch, items
+    def __init__(self, batch, items, drew):
+        self.batch, self.items, self.drew = batch, items, drew
 
 
 class Seen:
@@ -38,12 +37,13 @@ class Seen:
         return lambda indices: [self.noted(index, item) for index, item in zip(indices, found(indices))]
 
     def look_again(self):
-        """At one of them, once an iteration: by a generator of its own, or by the clock, it is made anew each time."""
-        index, _ = self.items[0]
+        """At one of them, once an iteration: by a generator of its own, or by the clock, it is made anew each time. Was it?"""
+        index, code = self.items[0]
         try:
             self.noted(index, self.dataset[index])
         except Exception:  # the script's own, of whom nothing is known then
             self.items.append((index, ""))
+        return self.items[-1][1] not in ("", code)
 
     def noted(self, index, item):
         if type(index) is int and len(self.items) < MOST_ITEMS:
@@ -86,6 +86,7 @@ class Items:
 
     def __init__(self):
         self.sets, self.hashes, self.constant = [], {}, True
+        self.drew = False  # did anybody draw random numbers while a batch was fetched, to be trained on?
 
     def number_of(self, dataset):
         for number, known in enumerate(self.sets):
@@ -130,19 +131,24 @@ def watch(recorder):
         is_first = not isinstance(self.dataset, Seen)
         if is_first:
             self.dataset = Seen(self.dataset)
-        self.dataset.items, before = [], random_states()
+        self.dataset.items, before = [], recorder.generators.states()
         batch = fetch(self, *args)
-        if is_first and self.dataset.items and before == random_states():
-            self.dataset.look_again()
-        items = self.dataset.items if before == random_states() else []
+        drew = before != recorder.generators.states()
+        if is_first and self.dataset.items and not drew:
+            drew = self.dataset.look_again()
+        items = [] if before != recorder.generators.states() else self.dataset.items
         if get_worker_info() is not None:
-            return Carried(batch, items)
-        recorder.deals.fetched_items(items)
+            return Carried(batch, items, drew)
+        fetched_items(items, drew)
         return batch
+
+    def fetched_items(items, drew):
+        recorder.items.drew |= drew
+        recorder.deals.fetched_items(items)
 
     def processed(self, data, *args):
         if isinstance(data, Carried):
-            recorder.deals.fetched_items(data.items)
+            fetched_items(data.items, data.drew)
             data = data.batch
         return process(self, data, *args)
     fetcher.fetch, loader._process_data = fetched, processed
