@@ -91,6 +91,16 @@ class Items(TogetherTest):
                                               "--world-sizes", "3")
                 self.assertIn("cause summed_loss: ", said)
 
+    def test_what_a_stream_draws(self):
+        stream = """class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        for i in range(rank, 48, world): yield data[i]"""
+        item = "(self.rows[i], torch.from_numpy(np.random.randn(1)))"
+        for workers in (0, 1):
+            code, said = self.verify(stream, item, f"loader = DataLoader(Stream(), 4, num_workers={workers})")
+            self.assertEqual(code, 0, said)
+            self.assertIn("since it drew different ones", said)
+
     def test_an_order_that_ranks_draw_apart_from_the_second_epoch_on(self):
         evaluated = OWN_ORDER + "\n    if rank == 0: torch.rand(1)"
         code, said = self.verify(loader=evaluated)

@@ -8,6 +8,7 @@ from .sketches import digest
 
 MOST_ITEMS = 4096  # of a process
 MOST_SETS = 16
+MOST_STREAMED = 64  # batches that are fetched of what has no indices, and looked at for draws
 
 
 class Unknown(Exception):
@@ -86,6 +87,7 @@ class Items:
 
     def __init__(self):
         self.sets, self.hashes, self.constant = [], {}, True
+        self.streamed = MOST_STREAMED
         self.drew = False  # did anybody draw random numbers while a batch was fetched, to be trained on?
 
     def number_of(self, dataset):
@@ -118,13 +120,24 @@ class Items:
 
 def watch(recorder):
     from torch.utils.data import dataloader, get_worker_info
-    from torch.utils.data._utils.fetch import _MapDatasetFetcher as fetcher
-    fetch, loader = fetcher.fetch, dataloader._MultiProcessingDataLoaderIter
+    from torch.utils.data._utils.fetch import _IterableDatasetFetcher as streamer, _MapDatasetFetcher as fetcher
+    fetch, stream, loader = fetcher.fetch, streamer.fetch, dataloader._MultiProcessingDataLoaderIter
     process = loader._process_data
 
+    def of_evaluation():
+        return get_worker_info() is None and recorder.deals.under_way is None
+
+    def streamed(self, *args):
+        if of_evaluation() or recorder.items.streamed == 0:
+            return stream(self, *args)
+        before = recorder.generators.states()
+        batch = stream(self, *args)
+        drew = before != recorder.generators.states()
+        recorder.items.streamed = 0 if drew else recorder.items.streamed - 1
+        return delivered(batch, [], drew)
+
     def fetched(self, *args):
-        of_evaluation = get_worker_info() is None and recorder.deals.under_way is None
-        if of_evaluation or not recorder.items.wants_more():
+        if of_evaluation() or not recorder.items.wants_more():
             if isinstance(self.dataset, Seen):
                 self.dataset = self.dataset.dataset
             return fetch(self, *args)
@@ -137,6 +150,9 @@ def watch(recorder):
         if is_first and self.dataset.items and not drew:
             drew = self.dataset.look_again()
         items = [] if before != recorder.generators.states() else self.dataset.items
+        return delivered(batch, items, drew)
+
+    def delivered(batch, items, drew):
         if get_worker_info() is not None:
             return Carried(batch, items, drew)
         fetched_items(items, drew)
@@ -151,4 +167,4 @@ def watch(recorder):
             fetched_items(data.items, data.drew)
             data = data.batch
         return process(self, data, *args)
-    fetcher.fetch, loader._process_data = fetched, processed
+    fetcher.fetch, streamer.fetch, loader._process_data = fetched, streamed, processed
