@@ -97,11 +97,11 @@ class Drill(TogetherTest):
         self.assertIn("each rank limited the norm of its own gradients to 0.05", self.said)
 
     def test_ranks_with_different_numbers_of_samples_and_another_mistake(self):
-        uneven = "mine = slice(begin, begin + 8) if rank == 0 else slice(begin + 8, begin + 12)"
+        uneven = "mine = slice(begin + 8 * rank, begin + (8 if rank + 1 < world else 12))"
         self.drilled(script(before=uneven, loss="F.mse_loss(out / out.std(), y[mine], reduction='sum') * world / 36"), world=2)
         self.assertIn("cause own_batch: ", self.said)
         samples = "F.mse_loss(out, y[mine], reduction='sum') * world / 36"
-        drill = self.drilled(script(before=uneven, loss=f"{samples} + {MEAN}"), world=2)
+        self.drilled(script(before=uneven, loss=f"{samples} + {MEAN}"), world=2)
         self.assertIn("cause uneven_batches: ", self.said)
 
     def test_what_an_operator_is_given_of_each_ranks_own_batch(self):

@@ -38,8 +38,8 @@ bool gives_all(const ProgramStep& step) {
 }  // namespace
 
 bool have_others_drawn(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step) {
-  return !one.handed && all_of(ranks, step, &ProgramStep::loaded_drawn) !=
-                            sorted(one.steps[step].loaded_drawn);
+  return !one.handed &&
+         all_of(ranks, step, &ProgramStep::loaded_drawn) != sorted(one.steps[step].loaded_drawn);
 }
 
 std::optional<double> factor_of_norms(const ProgramStep& a, const ProgramStep& b) {
@@ -80,7 +80,8 @@ bool have_the_same_samples(const std::vector<ProgramRank>& ranks) {
 
 bool dealt_alike(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step) {
   const auto gives = [&](const ProgramRank& rank) { return gives_all(rank.steps[step]); };
-  return gives(one) && !have_others_drawn(ranks, one, step) && std::all_of(ranks.begin(), ranks.end(), gives) &&
+  return gives(one) && !have_others_drawn(ranks, one, step) &&
+         std::all_of(ranks.begin(), ranks.end(), gives) &&
          all_of(ranks, step, &ProgramStep::loaded) == sorted(one.steps[step].loaded);
 }
 
