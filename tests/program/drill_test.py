@@ -96,6 +96,14 @@ class Drill(TogetherTest):
         self.assertIn("cause clipped_before_sum: ", self.said)
         self.assertIn("each rank limited the norm of its own gradients to 0.05", self.said)
 
+    def test_ranks_with_different_numbers_of_samples_and_another_mistake(self):
+        uneven = "mine = slice(begin + 8 * rank, begin + (8 if rank + 1 < world else 12))"
+        self.drilled(script(before=uneven, loss="F.mse_loss(out / out.std(), y[mine], reduction='sum') * world / 36"), world=2)
+        self.assertIn("cause own_batch: ", self.said)
+        samples = "F.mse_loss(out, y[mine], reduction='sum') * world / 36"
+        self.drilled(script(before=uneven, loss=f"{samples} + {MEAN}"), world=2)
+        self.assertIn("cause uneven_batches: ", self.said)
+
     def test_what_an_operator_is_given_of_each_ranks_own_batch(self):
         """A weight, advantages, a running mean that is no buffer: made without a gradient, so that no operator that has one is to blame."""
         weighted = "w = (y[mine] > 0).sum() / (y[mine] < 0).sum()"

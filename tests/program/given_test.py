@@ -47,6 +47,15 @@ class Given(ScriptTest):
         self.assertIn("; torch.Tensor.matmul is given it\n", said)
         self.verified(text.replace("{own}", "y[begin:begin + 12]"), 0)
 
+    def test_a_part_of_the_wrapped_model_that_nothing_trains(self):
+        """As a teacher in it that follows the student, on one rank alone."""
+        text = script(layer="nn.Linear(9, 9).requires_grad_(False)", after="net[1].weight.data.mul_(1 + 0.1 * {rank})",
+                      optimizer="SGD([p for p in model.parameters() if p.requires_grad], lr=0.05)")
+        said = self.verified(text.replace("{rank}", "rank"), 1)
+        self.assertIn("fail: step 2, ", said)
+        self.assertIn("cause own_frozen_model: ", said)
+        self.verified(text.replace("{rank}", "1"), 0)
+
     def test_a_number_that_each_rank_divides_its_loss_by(self):
         """That its gradient is then a weighted one does not make it a function of a mean."""
         said = self.verified(script(before="size = globals().get('size', 1.0)", loss=f"{MEAN} / size",

@@ -74,6 +74,33 @@ class Items(TogetherTest):
                 self.assertNotIn("other_items", said)
                 self.assertEqual(code, 0, said)
 
+    def test_what_is_drawn_beside_the_first_tensor_of_a_sample(self):
+        drawn = "torch.from_numpy({}.randn(1))"
+        target = "(self.rows[i], {})"
+        of_each = "np.random.RandomState(100 * rank + i)"
+        for generator in ("np.random", "self.drawn", of_each):
+            item = target.format(drawn.format(generator))
+            arguments = {"made": "data.drawn = np.random.RandomState(rank)", "item": item}
+            with self.subTest(generator):
+                code, said = self.verify(**arguments)
+                self.assertEqual(code, 0, said)
+                self.assertIn("since it drew different ones", said)
+                code, said = self.verify(**arguments, loader=LOADER.format(2))
+                self.assertEqual(code, 0, said)
+                code, said = self.verify_text(TRAINING.format(loader=LOADER.format(0), **arguments).replace("(net(x), y)", "(net(x), y, reduction='sum')"),
+                                              "--world-sizes", "3")
+                self.assertIn("cause summed_loss: ", said)
+
+    def test_what_a_stream_draws(self):
+        stream = """class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        for i in range(rank, 48, world): yield data[i]"""
+        item = "(self.rows[i], torch.from_numpy(np.random.randn(1)))"
+        for workers in (0, 1):
+            code, said = self.verify(stream, item, f"loader = DataLoader(Stream(), 4, num_workers={workers})")
+            self.assertEqual(code, 0, said)
+            self.assertIn("since it drew different ones", said)
+
     def test_an_order_that_ranks_draw_apart_from_the_second_epoch_on(self):
         evaluated = OWN_ORDER + "\n    if rank == 0: torch.rand(1)"
         code, said = self.verify(loader=evaluated)

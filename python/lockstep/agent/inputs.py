@@ -4,7 +4,7 @@ import hashlib
 import random
 import sys
 
-from .sketches import MOST_SAMPLES, rows
+from .sketches import MOST_SAMPLES, digest, rows
 
 ZERO, UNIT = 1e-12, 1e-4  # a mean beside the largest number; a deviation, of which scripts may add an epsilon
 
@@ -40,9 +40,22 @@ def is_standardized(tensor):
     return False
 
 
+def rows_of_all(batch):
+    """Of each sample all that a batch has of it, where rows() know its first tensor alone; of what has another length, its own rows."""
+    import torch
+    from torch.utils import _pytree as tree
+    leaves = [leaf for leaf in tree.tree_flatten(batch)[0] if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and leaf.dim() > 0]
+    alike = [leaf for leaf in leaves if len(leaf) == len(leaves[0])]
+    if sum(len(leaf) for leaf in leaves) > MOST_SAMPLES:
+        return []
+    return [digest(parts) for parts in zip(*alike)] + [row for leaf in leaves if len(leaf) != len(leaves[0]) for row in rows(leaf)]
+
+
 def loaded(recorder, batch):
     if len(recorder.loaded) <= MOST_SAMPLES:
         recorder.loaded += rows(batch)
+    if recorder.items.drew and len(recorder.loaded_drawn) <= MOST_SAMPLES:
+        recorder.loaded_drawn += rows_of_all(batch)
     recorder.loaded_standardized = recorder.loaded_standardized or is_standardized(first_tensor(batch))
     recorder.states = recorder.states_before_loss = recorder.generators.states()
 
@@ -90,4 +103,5 @@ def given(recorder, batch):
 def names_of(recorder):
     known = 0 < len(recorder.loaded) <= MOST_SAMPLES
     return {"drawn": recorder.drawn if len(recorder.drawn) <= MOST_SAMPLES else [], "loaded": recorder.loaded if known else [], "drew": recorder.drew,
+            "loaded_drawn": recorder.loaded_drawn if len(recorder.loaded_drawn) <= MOST_SAMPLES else [],
             "loss_draws": recorder.loss_draws, "standardized": known and recorder.standardized and not recorder.loaded_standardized}

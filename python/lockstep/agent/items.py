@@ -4,11 +4,11 @@ what it has itself is another data set."""
 import hashlib
 import weakref
 
-from .inputs import random_states
 from .sketches import digest
 
 MOST_ITEMS = 4096  # of a process
 MOST_SETS = 16
+MOST_STREAMED = 64  # batches that are fetched of what has no indices, and looked at for draws
 
 
 class Unknown(Exception):
@@ -18,8 +18,8 @@ class Unknown(Exception):
 class Carried:
     """From a loader's worker to the process that trains: the batch, and what it is made of."""
 
-    def __init__(self, batch, items):
-        self.batch, self.items = batch, items
+    def __init__(self, batch, items, drew):
+        self.batch, self.items, self.drew = batch, items, drew
 
 
 class Seen:
@@ -38,12 +38,13 @@ class Seen:
         return lambda indices: [self.noted(index, item) for index, item in zip(indices, found(indices))]
 
     def look_again(self):
-        """At one of them, once an iteration: by a generator of its own, or by the clock, it is made anew each time."""
-        index, _ = self.items[0]
+        """At one of them, once an iteration: by a generator of its own, or by the clock, it is made anew each time. Was it?"""
+        index, code = self.items[0]
         try:
             self.noted(index, self.dataset[index])
         except Exception:  # the script's own, of whom nothing is known then
             self.items.append((index, ""))
+        return self.items[-1][1] not in ("", code)
 
     def noted(self, index, item):
         if type(index) is int and len(self.items) < MOST_ITEMS:
@@ -86,6 +87,8 @@ class Items:
 
     def __init__(self):
         self.sets, self.hashes, self.constant = [], {}, True
+        self.streamed = MOST_STREAMED
+        self.drew = False  # did anybody draw random numbers while a batch was fetched, to be trained on?
 
     def number_of(self, dataset):
         for number, known in enumerate(self.sets):
@@ -117,32 +120,51 @@ class Items:
 
 def watch(recorder):
     from torch.utils.data import dataloader, get_worker_info
-    from torch.utils.data._utils.fetch import _MapDatasetFetcher as fetcher
-    fetch, loader = fetcher.fetch, dataloader._MultiProcessingDataLoaderIter
+    from torch.utils.data._utils.fetch import _IterableDatasetFetcher as streamer, _MapDatasetFetcher as fetcher
+    fetch, stream, loader = fetcher.fetch, streamer.fetch, dataloader._MultiProcessingDataLoaderIter
     process = loader._process_data
 
+    def of_evaluation():
+        return get_worker_info() is None and recorder.deals.under_way is None
+
+    def streamed(self, *args):
+        if of_evaluation() or recorder.items.streamed == 0:
+            return stream(self, *args)
+        before = recorder.generators.states()
+        batch = stream(self, *args)
+        drew = before != recorder.generators.states()
+        recorder.items.streamed = 0 if drew else recorder.items.streamed - 1
+        return delivered(batch, [], drew)
+
     def fetched(self, *args):
-        of_evaluation = get_worker_info() is None and recorder.deals.under_way is None
-        if of_evaluation or not recorder.items.wants_more():
+        if of_evaluation() or not recorder.items.wants_more():
             if isinstance(self.dataset, Seen):
                 self.dataset = self.dataset.dataset
             return fetch(self, *args)
         is_first = not isinstance(self.dataset, Seen)
         if is_first:
             self.dataset = Seen(self.dataset)
-        self.dataset.items, before = [], random_states()
+        self.dataset.items, before = [], recorder.generators.states()
         batch = fetch(self, *args)
-        if is_first and self.dataset.items and before == random_states():
-            self.dataset.look_again()
-        items = self.dataset.items if before == random_states() else []
+        drew = before != recorder.generators.states()
+        if is_first and self.dataset.items and not drew:
+            drew = self.dataset.look_again()
+        items = [] if before != recorder.generators.states() else self.dataset.items
+        return delivered(batch, items, drew)
+
+    def delivered(batch, items, drew):
         if get_worker_info() is not None:
-            return Carried(batch, items)
-        recorder.deals.fetched_items(items)
+            return Carried(batch, items, drew)
+        fetched_items(items, drew)
         return batch
+
+    def fetched_items(items, drew):
+        recorder.items.drew |= drew
+        recorder.deals.fetched_items(items)
 
     def processed(self, data, *args):
         if isinstance(data, Carried):
-            recorder.deals.fetched_items(data.items)
+            fetched_items(data.items, data.drew)
             data = data.batch
         return process(self, data, *args)
-    fetcher.fetch, loader._process_data = fetched, processed
+    fetcher.fetch, streamer.fetch, loader._process_data = fetched, streamed, processed

@@ -23,6 +23,7 @@ def of_forwards():
         "computed": {},  # and those of them whose results have gradients
         "drawn": [],  # of forwards that were handed others instead, rows as they were
         "loaded": [], "loaded_standardized": False,  # of inputs.py: what loaders gave, by rows
+        "loaded_drawn": [],  # the same, all of it, where loaders drew random numbers for it
         "drew": False, "standardized": False,  # between a loader's batch and a forward; what forwards were given
         "loss_draws": "",  # of inputs.py: a hash of where random numbers stood at backwards, where any were drawn outside forwards
         "exchanges": 0,  # collectives that the script called within forwards

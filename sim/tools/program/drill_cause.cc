@@ -242,6 +242,20 @@ void take_branch(const DrillFinding& drilled, ProgramFinding* wrong) {
                   drilled.branch->one ? "does" : "does not");
 }
 
+// Ranks have different numbers of samples, as of graphs with different numbers of nodes, and count
+// equally; but the gradient of one device is no weighted mean of theirs, so that it is not only
+// that, or not that at all.
+void take_other_than_uneven(const DrillFinding& drilled, const ProgramStep& of_rank_0,
+                            ProgramFinding* wrong) {
+  if (drilled.stage != DrillStage::forward || !drilled.weights.empty()) return;
+  const ProgramCause cause = cause_of_operator(drilled, of_rank_0);
+  if (cause == ProgramCause::unknown) return;
+  // Of a mean over samples and one over something that ranks have equally many of.
+  if (cause == ProgramCause::function_of_mean && is_addition(drilled.place.function)) return;
+  wrong->cause = cause;
+  wrong->words += words_of_operator(drilled, cause);
+}
+
 }  // namespace
 
 ProgramFinding with_cause(const DrillFinding& drilled, const ProgramStep& of_rank_0,
@@ -280,6 +294,8 @@ ProgramFinding with_cause(const DrillFinding& drilled, const ProgramStep& of_ran
                                                       : cause_of_operator(drilled, of_rank_0);
     wrong.words += words_of_operator(drilled, wrong.cause);
     if (wrong.cause == ProgramCause::unknown) take_branch(drilled, &wrong);
+  } else if (wrong.cause == ProgramCause::uneven_batches) {
+    take_other_than_uneven(drilled, of_rank_0, &wrong);
   }
   return wrong;
 }

@@ -188,10 +188,11 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
     found.words = "ranks 0 and 1 trained on the same samples";
   } else {
     found = inconclusive(
-        fmt::format(
-            "step {}: the ranks' samples are not the batch of one device (a padded or short "
-            "last batch, a shuffle that differs, a program that shards by hand)",
-            number),
+        fmt::format("step {}: the ranks' samples are not the batch of one device ({})", number,
+                    have_others_drawn(ranks, one, step)
+                        ? "random numbers are drawn when they are loaded"
+                        : "a padded or short last batch, a shuffle that differs, a program that "
+                          "shards by hand"),
         number);
     found.other_data = true;
     found.same_loaded = dealt_alike(ranks, one, step);

@@ -126,6 +126,16 @@ ProgramCause hooked_cause(const Ranks& ranks, size_t step, const std::string& pa
   return multiples ? ProgramCause::scaled_apart : ProgramCause::clipped_before_sum;
 }
 
+// Of parameters that DistributedDataParallel holds and the optimizer does not update, as a teacher
+// within the model that follows it: those that it does update are alike.
+bool other_frozen_part(const Ranks& ranks, size_t step) {
+  const ProgramStep& first = ranks[0].steps[step];
+  return std::any_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+    const ProgramStep& own = rank.steps[step];
+    return own.models_hash != first.models_hash && own.before_hash == first.before_hash;
+  });
+}
+
 // DistributedDataParallel made them alike when it took the module.
 bool is_held(const ProgramStep& step, const std::string& parameter) {
   return step.ddp_forwards > 0 && !is_nameless(parameter) && !holds(step.unheld, parameter) &&
@@ -383,7 +393,8 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
   const bool scaled = largest_norm(a.grads) > 0 && largest_norm(b.grads) > 0 && multiples(b, a);
   if (holds(a.partly, a.names[i]) && !scaled)  // a multiple of the whole is of all ranks
     return ProgramCause::some_ranks_summed;
-  if (other_untrained(ranks, step)) return ProgramCause::own_frozen_model;
+  if (other_untrained(ranks, step) || other_frozen_part(ranks, step))
+    return ProgramCause::own_frozen_model;
   if (other_untrained_on_one_device(ranks, one, step)) return ProgramCause::other_frozen_model;
   if (other_constants(ranks)) return ProgramCause::own_constants;
   if (one.batch_norms > 0) return ProgramCause::local_batch_norm;

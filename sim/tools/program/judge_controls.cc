@@ -23,10 +23,14 @@ bool one_device_control_fails(std::vector<ProgramRank> ranks, ProgramRank one) {
   // It is about numbers: what else might leave it undecided is out of its way.
   for (ProgramRank& rank : ranks) {
     rank.draws = false;
-    for (ProgramStep& step : rank.steps) step.samples.clear();
+    for (ProgramStep& step : rank.steps) {
+      step.samples.clear();
+      step.loaded_drawn.clear();
+    }
   }
   for (size_t step = 0; step < one.steps.size(); ++step) {
     one.steps[step].samples = {"one"};
+    one.steps[step].loaded_drawn.clear();
     if (step < ranks[0].steps.size()) ranks[0].steps[step].samples = {"one"};
   }
   one.draws = false;

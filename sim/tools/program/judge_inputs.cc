@@ -38,6 +38,11 @@ bool gives_all(const ProgramStep& step) {
 
 }  // namespace
 
+bool have_others_drawn(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step) {
+  return !one.handed &&
+         all_of(ranks, step, &ProgramStep::loaded_drawn) != sorted(one.steps[step].loaded_drawn);
+}
+
 std::optional<double> factor_of_norms(const ProgramStep& a, const ProgramStep& b) {
   if (a.norms.empty() || a.norms.size() != b.norms.size() || b.norms[0] <= 0) return std::nullopt;
   const double factor = a.norms[0] / b.norms[0];
@@ -53,7 +58,8 @@ bool may_divide_by_hand(const ProgramStep& a, ProgramCause cause) {
 }
 
 bool have_its_samples(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step) {
-  return all_of(ranks, step, &ProgramStep::samples) == sorted(one.steps[step].samples);
+  return all_of(ranks, step, &ProgramStep::samples) == sorted(one.steps[step].samples) &&
+         !have_others_drawn(ranks, one, step);
 }
 
 bool draw_apart_for_loss(const std::vector<ProgramRank>& ranks, const ProgramRank& one,
@@ -75,7 +81,8 @@ bool have_the_same_samples(const std::vector<ProgramRank>& ranks) {
 
 bool dealt_alike(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step) {
   const auto gives = [&](const ProgramRank& rank) { return gives_all(rank.steps[step]); };
-  return gives(one) && std::all_of(ranks.begin(), ranks.end(), gives) &&
+  return gives(one) && !have_others_drawn(ranks, one, step) &&
+         std::all_of(ranks.begin(), ranks.end(), gives) &&
          all_of(ranks, step, &ProgramStep::loaded) == sorted(one.steps[step].loaded);
 }
 

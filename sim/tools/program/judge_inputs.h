@@ -15,7 +15,11 @@ std::optional<double> factor_of_norms(const ProgramStep& a, const ProgramStep& b
 // A number that a script divides by on one device as well is not seen behind a clipping.
 bool may_divide_by_hand(const ProgramStep& a, ProgramCause cause);
 
-// Do forwards of all ranks have the samples of one device?
+// Did loaders draw random numbers for what they gave, and give ranks others than one device,
+// although it may be of the same samples (negatives, noise on targets)? Not of one that was handed
+// it.
+bool have_others_drawn(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step);
+// Do forwards of all ranks have the samples of one device, and nothing else that is drawn for them?
 bool have_its_samples(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step);
 // Were random numbers drawn for the loss of a step, and not the same by several ranks as by one
 // device? Those of forwards are no part of it.

@@ -107,7 +107,9 @@ std::string other_items(const std::vector<ProgramRank>& ranks, const ProgramRank
       if (std::string words = other_item(ranks[i], ranks[j], fmt::format("rank {}", ranks[j].rank));
           !words.empty())
         return words;
-  return other_item(ranks[0], alone, "one device");
+  for (const ProgramRank& rank : ranks)
+    if (std::string words = other_item(rank, alone, "one device"); !words.empty()) return words;
+  return "";
 }
 
 }  // namespace

@@ -97,6 +97,7 @@ ProgramStep program_step_of(const Json& line) {
     step.left_by_sums[name] = hash.get<std::string>();
   step.norms = line.at("norms").get<std::vector<double>>();
   step.loaded = line.at("loaded").get<std::vector<std::string>>();
+  step.loaded_drawn = line.at("loaded_drawn").get<std::vector<std::string>>();
   step.drawn = line.at("drawn").get<std::vector<std::string>>();
   step.misplaced = line.at("misplaced").get<std::vector<std::string>>();
   step.drew = line.at("drew").get<bool>();

@@ -99,6 +99,7 @@ struct ProgramStep {
   // forwards were given standardized over its batch (and was not when it was loaded)?
   std::vector<std::string> loaded, drawn;  // drawn: before forwards were handed the ranks' inputs
   bool drew = false, standardized = false;
+  std::vector<std::string> loaded_drawn;  // all of it, where loaders drew random numbers for it
   // Random numbers were drawn before a backward, outside forwards: a hash of how they were.
   std::string loss_draws;
   double sum_scale = 0;  // of a loss that is a sum over samples: its factor; 0: not known, or none
