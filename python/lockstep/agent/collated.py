@@ -33,7 +33,7 @@ def watch(recorder):
         if not pads(self, indices):
             return batch
         if isinstance(batch, Carried):
-            return Carried(whole.fetched(self, indices, batch.batch), batch.items)
+            return Carried(whole.fetched(self, indices, batch.batch), batch.items, batch.drew)
         return whole.fetched(self, indices, batch)
     fetcher.fetch = fetched
 
