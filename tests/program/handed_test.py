@@ -43,6 +43,25 @@ def script(loss, mode=".eval()", by_hand=False):
     return text.replace("for x, y in loader:", BY_HAND) if by_hand else text
 
 
+# Each rank loads the whole batch, whose size is so many times that of one, and takes its part.
+WHOLE = """
+import torch, torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(3)
+data = TensorDataset(torch.randn(36, 5), torch.randn(36, 3))
+model = nn.parallel.DistributedDataParallel(nn.Linear(5, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(data, batch_size=4 * world, shuffle=True, generator=torch.Generator().manual_seed(2)):
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(x[rank::world]), y[rank::world])
+    ({factor} * loss).backward()
+    optimizer.step()
+"""
+
+
 class Handed(TogetherTest):
     def verify(self, loss, **how):
         return self.verify_text(script(loss, **how), "--no-drill", "--world-sizes", "3")
@@ -120,6 +139,13 @@ class Handed(TogetherTest):
         code, said = self.verify(taught, mode="")
         self.assertEqual(code, 3, said)
         self.assertIn(OF_ITS_OWN_BATCH, said)
+
+    def test_a_part_of_a_batch_that_grows_with_the_ranks(self):
+        code, said = self.verify_text(WHOLE.format(factor="1"), "--world-sizes", 3)
+        self.assertEqual(code, 0, said)
+        code, said = self.verify_text(WHOLE.format(factor="world"), "--world-sizes", 3)
+        self.assertEqual(code, 1, said)
+        self.assertIn("cause scaled_by_ranks: ", said)
 
 
 if __name__ == "__main__":

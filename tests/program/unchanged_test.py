@@ -67,6 +67,37 @@ for begin in range(0, 36, 12):
     if hasattr(torch, "func"):
         torch.func.vmap(lambda row: net(row))(mine)
 """
+# A loader of another library, as torchdata's: its worker sends what torch's own fetcher made, and torch's loader does not receive it.
+WORKER = """
+import multiprocessing, torch, torch.distributed as dist
+from torch import nn
+from torch.utils import data
+from torch.utils.data._utils import collate, fetch, worker
+torch.manual_seed(3)
+samples = data.TensorDataset(torch.randn(36, 5), torch.randn(36, 3))
+def work(batches, sent):
+    worker._worker_info = worker.WorkerInfo(id=0, num_workers=1, seed=0, dataset=samples)
+    fetcher = fetch._MapDatasetFetcher(samples, True, collate.default_collate, False)
+    for indices in batches:
+        sent.send([part.tolist() for part in fetcher.fetch(indices)])
+class Loader:
+    def __init__(self, batches):
+        self.batches, (self.received, self.sent) = list(batches), multiprocessing.Pipe(False)
+    def __iter__(self):
+        process = multiprocessing.get_context("fork").Process(target=work, args=(self.batches, self.sent))
+        process.start()
+        yield from (map(torch.tensor, self.received.recv()) for _ in self.batches)
+        process.join()
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+model = nn.parallel.DistributedDataParallel(nn.Linear(5, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+size = 12 // world
+for x, y in Loader([list(range(begin + size * rank, begin + size * (rank + 1))) for begin in range(0, 36, 12)]):
+    optimizer.zero_grad()
+    nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+"""
 # Tensor's own methods are builtins, whose wrappers may show anything; these take any words.
 ANY = ("torch.Tensor.", "torch.nn.Module.cuda", "torch.nn.Module.half", "torch.nn.Module.bfloat16", "torch.Generator")
 
@@ -101,6 +132,9 @@ class Unchanged(ScriptTest):
     def test_models_are_saved_whole_copied_and_traced(self):
         """Between steps, whose forwards these are not."""
         self.verified(MODELS, 0)
+
+    def test_what_the_worker_of_another_loader_sends(self):
+        self.verified(WORKER, 0)
 
 
 if __name__ == "__main__":

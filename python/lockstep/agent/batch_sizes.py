@@ -28,7 +28,7 @@ class BatchSizes:
     def __init__(self, recorder):
         self.recorder, self.asked = recorder, []
         folder = os.environ.get("LOCKSTEP_PROGRAM_RANKS")
-        self.of_ranks = of_all_ranks(folder, recorder.scale) if folder and recorder.larger > 1 else []
+        self.of_ranks = of_all_ranks(folder, recorder.scale) if folder and recorder.scale > 1 else []
 
     def larger(self, size, dataset):
         """Of the loader that is made now, of one device: what all ranks ask for."""

@@ -128,7 +128,8 @@ class Deals:
         iteration, deal = self.under_way or Iteration(0), Deal(sampler)
         for other in self.fetched:  # was only looked at, if the sampler deals again before anything is trained
             other.sure &= not (other.over and any(one.used is deal.used for one in other.deals))
-        iteration.deals.append(deal)
+        if not any(one.used is deal.used and one.epoch == deal.epoch for one in iteration.deals):  # else begun once more
+            iteration.deals.append(deal)
         if iteration is not self.under_way:
             iteration.over = True
             self.fetched.append(iteration)

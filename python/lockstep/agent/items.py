@@ -1,6 +1,7 @@
 """What a data set has at its indices. Where a DistributedSampler deals one data set to all ranks, that must be the same for
 all of them, unless it is drawn when it is fetched: a vocabulary, a scaler or a choice of rows that each rank makes of
 what it has itself is another data set."""
+import functools
 import hashlib
 import weakref
 
@@ -88,6 +89,7 @@ class Items:
     def __init__(self):
         self.sets, self.hashes, self.constant = [], {}, True
         self.streamed = MOST_STREAMED
+        self.carried = False  # here is a worker of torch's own loaders, which unpack what it sends (torchdata's do not)
         self.drew = False  # did anybody draw random numbers while a batch was fetched, to be trained on?
 
     def number_of(self, dataset):
@@ -120,9 +122,10 @@ class Items:
 
 def watch(recorder):
     from torch.utils.data import dataloader, get_worker_info
+    from torch.utils.data._utils import worker
     from torch.utils.data._utils.fetch import _IterableDatasetFetcher as streamer, _MapDatasetFetcher as fetcher
     fetch, stream, loader = fetcher.fetch, streamer.fetch, dataloader._MultiProcessingDataLoaderIter
-    process = loader._process_data
+    process, work = loader._process_data, worker._worker_loop
 
     def of_evaluation():
         return get_worker_info() is None and recorder.deals.under_way is None
@@ -154,7 +157,7 @@ def watch(recorder):
 
     def delivered(batch, items, drew):
         if get_worker_info() is not None:
-            return Carried(batch, items, drew)
+            return Carried(batch, items, drew) if recorder.items.carried else batch
         fetched_items(items, drew)
         return batch
 
@@ -167,4 +170,8 @@ def watch(recorder):
             fetched_items(data.items, data.drew)
             data = data.batch
         return process(self, data, *args)
-    fetcher.fetch, streamer.fetch, loader._process_data = fetched, streamed, processed
+    @functools.wraps(work)
+    def worked(*args, **kwargs):
+        recorder.items.carried = True
+        return work(*args, **kwargs)
+    fetcher.fetch, streamer.fetch, loader._process_data, worker._worker_loop = fetched, streamed, processed, worked

@@ -5,13 +5,21 @@ from . import inputs
 from .batch_sizes import length
 from .deals import Iteration
 from .double import in_double
+from .imports import after_import
 from .options import Scaled
 
 
 def watch(recorder):
-    import torch
     from torch.utils import data
-    begin, iterate = data.DataLoader.__init__, data.DataLoader.__iter__
+    watch_loaders(recorder, data.DataLoader)
+    after_import("torchdata.stateful_dataloader.stateful_dataloader",
+                 lambda module: watch_loaders(recorder, module.StatefulDataLoader))  # which calls none of the other's methods
+    watch_samplers(recorder)
+
+
+def watch_loaders(recorder, kind):
+    import torch
+    begin, iterate = kind.__init__, kind.__iter__
 
     @functools.wraps(begin)
     def init(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, *args, **kwargs):
@@ -49,8 +57,7 @@ def watch(recorder):
                 yield batch
         finally:
             recorder.deals.ended(iteration, exhausted)
-    data.DataLoader.__init__, data.DataLoader.__iter__ = init, iterated
-    watch_samplers(recorder)
+    kind.__init__, kind.__iter__ = init, iterated
 
 
 def size_of_batches(loader):
