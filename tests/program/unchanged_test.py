@@ -86,6 +86,7 @@ class Loader:
     def __iter__(self):
         process = multiprocessing.get_context("fork").Process(target=work, args=(self.batches, self.sent))
         process.start()
+        self.sent.close()
         yield from (map(torch.tensor, self.received.recv()) for _ in self.batches)
         process.join()
 dist.init_process_group("gloo")
