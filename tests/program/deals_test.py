@@ -83,6 +83,15 @@ class DealsTest(unittest.TestCase):
         self.assertEqual(self.end["stale_epochs"], 1)
         self.assertEqual(self.end["shuffles"], ["seed 0, epoch 0"] * 2)
 
+    def test_a_loader_that_begins_its_sampler_twice_for_one_iteration_repeats_nothing(self):
+        """As torchdata's does, to know how to go on after a checkpoint."""
+        begin = self.loader.begin
+        self.loader.begin = lambda: self.deals.dealt(self.loader.sampler) or begin()
+        self.train()
+        self.assertEqual(self.end["stale_epochs"], 0)
+        self.train()
+        self.assertEqual(self.end["stale_epochs"], 1)
+
     def anew(self, dataset, seed=0):
         """As a script that makes its loader anew for each epoch."""
         self.loader = Loader(self.deals, Sampler())
