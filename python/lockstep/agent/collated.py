@@ -73,7 +73,7 @@ class Whole:
         for path in glob.glob(f"{self.folder}/collated-*.jsonl"):
             with open(path, encoding="utf-8") as file:
                 lines += map(json.loads, file)
-        self.batches = [indices for _, indices in sorted(lines)]
+        self.batches = [(indices, set(indices)) for _, indices in sorted(lines)]
 
     def batch_of(self, indices):
         """Of one device, the next one that these are a part of. A worker has some of a rank's batches, in their order."""
@@ -81,9 +81,10 @@ class Whole:
             self.load()
         own = set(indices)
         for at in (*range(self.next, len(self.batches)), *range(self.next)):
-            if len(self.batches[at]) > len(indices) and own <= set(self.batches[at]):
+            batch, of_batch = self.batches[at]
+            if len(batch) > len(indices) and own <= of_batch:
                 self.next = at + 1
-                return self.batches[at]
+                return batch
         return None
 
     def fetched(self, fetcher, indices, batch):

@@ -93,11 +93,12 @@ def forward_ended(recorder, states):
 
 
 def given(recorder, batch):
-    """To a forward that no other surrounds."""
+    """To a forward that no other surrounds: its samples, too."""
     note_draws(recorder)
     if not recorder.samples:
         recorder.standardized = True  # until one is not
     recorder.standardized = recorder.standardized and is_standardized(first_tensor(batch))
+    recorder.samples += samples_of(recorder, batch)
 
 
 def names_of(recorder):

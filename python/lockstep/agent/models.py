@@ -119,34 +119,37 @@ def take_samples(recorder, module, given):
         name_parameters(recorder, module)
         note_model(recorder, module)
         inputs.given(recorder, given)
-        recorder.samples += inputs.samples_of(recorder, given)
 
 
-def take_wrapped(recorder, module, given):
+def of_module(recorder, module):
+    """What DistributedDataParallel made of it; most parts of models are none."""
+    return [model for model in recorder.models if model.module is module]
+
+
+def take_wrapped(recorder, module, args, kwargs):
     """Before the forward of one that DistributedDataParallel holds: no hook of the module, which would be saved and copied with it."""
     import torch
-    models = recorder.wrapped.get(id(module))
+    models = of_module(recorder, module)
     if not models or not torch.is_grad_enabled():
         return
     recorder.forwards += 1
     for model in models:
         model.past |= not recorder.within_ddp
     recorder.unsynced &= recorder.within_ddp  # else it goes past no_sync() as well
-    inputs.given(recorder, given)
-    recorder.samples += inputs.samples_of(recorder, given)
+    inputs.given(recorder, args or tuple(kwargs.values()))
 
 
-def is_transformed():
-    """Is a call traced, or made of batches of tensors (vmap), so that nothing may be computed of what it is given?"""
+def transforming():
+    """Asked at every call: is it traced, or made of batches of tensors (vmap), so that nothing may be computed of what it is given?"""
     import torch
-    transforms = getattr(torch._C, "_functorch", None)  # from 2.0 on
-    peek = getattr(transforms, "peek_interpreter_stack", None)
-    return torch._C._get_tracing_state() is not None or (peek is not None and peek() is not None)
+    traced = torch._C._get_tracing_state
+    mapped = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", lambda: None)  # from 2.0 on
+    return lambda: traced() is not None or mapped() is not None
 
 
 def watch_calls(recorder):
     import torch
-    call = torch.nn.Module.__call__
+    call, is_transformed = torch.nn.Module.__call__, transforming()
 
     @functools.wraps(call)
     def called(self, *args, **kwargs):
@@ -159,7 +162,7 @@ def watch_calls(recorder):
             recorder.called[id(self)] = self
             recorder.calls += 1
         if recorder.depth or not torch.is_grad_enabled():
-            take_wrapped(recorder, self, args or tuple(kwargs.values()))
+            take_wrapped(recorder, self, args, kwargs)
             return call(self, *args, **kwargs)
         recorder.computed[id(self)] = self
         if recorder.hands is not None:
@@ -170,7 +173,7 @@ def watch_calls(recorder):
         states = recorder.generators.states()
         recorder.depth += 1
         try:
-            take_wrapped(recorder, self, args or tuple(kwargs.values()))
+            take_wrapped(recorder, self, args, kwargs)
             result = call(self, *args, **kwargs)
             if recorder.hands is not None:
                 recorder.hands.made(result)
@@ -195,18 +198,16 @@ def watch(recorder):
         recorder.models.append(Wrapped(self, module))
         name_parameters(recorder, module)
         note_model(recorder, module)
-        recorder.wrapped.setdefault(id(module), []).append(recorder.models[-1])
 
     @functools.wraps(forward)
     def counted(self, *args, **kwargs):
         recorder.ddp_forwards += torch.is_grad_enabled()
         recorder.unsynced = not self.require_backward_grad_sync
         if torch.is_grad_enabled():
-            for model in recorder.models:
-                if model.module is self.module:
-                    model.entered = True
-                    if self.require_backward_grad_sync:
-                        model.forward_begins()
+            for model in of_module(recorder, self.module):
+                model.entered = True
+                if self.require_backward_grad_sync:
+                    model.forward_begins()
         recorder.within_ddp = True
         try:
             return forward(self, *args, **kwargs)

@@ -83,7 +83,6 @@ class Recorder:
         self.in_double = not os.environ.get("LOCKSTEP_PROGRAM_OWN_DTYPES")
         self.file, self.bytes, self.steps, self.optimizers, self.rank = None, 0, 0, 0, 0
         self.names, self.models = {}, []
-        self.wrapped = {}  # of models, by the id of the module that they hold
         self.seen = set()  # numbers of models that were noted
         self.spare = {}  # of untouched.py: memory for copies of gradients, by a parameter's id
         self.left = {}  # by the number of an optimizer: a hash of the parameters that it left

@@ -141,10 +141,10 @@ struct Pair {
 bool is_drilled(const ProgramVerification& options, const Pair& pair, const ProgramFinding& found) {
   if (found.step == 0 || found.other_data || options.never_drills) return false;
   if (options.local_batch_norm) return false;  // one device normalizes by other operators
-  for (const ProgramCause cause : {ProgramCause::same_samples, ProgramCause::loader_state_lost,
-                                   ProgramCause::update_on_one_rank})
+  for (const ProgramCause cause :
+       {ProgramCause::same_samples, ProgramCause::loader_state_lost,
+        ProgramCause::update_on_one_rank, ProgramCause::unmasked_padding})
     if (found.cause == cause) return false;  // there is no operator to compare, or none is wrong
-  if (found.cause == ProgramCause::unmasked_padding) return false;  // rows have other lengths
   const double most =
       found.cause == ProgramCause::unknown ? kUnknownPairSeconds : kQuickPairSeconds;
   if (found.verdict == Verdict::fail) return options.drills || pair.seconds <= most;
